@@ -195,6 +195,10 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
 fn every(node: &Node) -> Result<Schedule, ValueError> {
     let period = values::duration(node).map_err(|trouble| {
         let text = node.text().unwrap_or("").trim();
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            // An interval without its unit, and no hour of the day.
+            return trouble;
+        }
         let help = match reading(&format!("every {text}")) {
             Some(Reading::Every(period)) => format!("write `every: {period}`"),
             Some(Reading::Cron(cron)) => {
