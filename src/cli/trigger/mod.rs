@@ -16,7 +16,7 @@ use super::{Failure, Target, history, output, unknown_job};
 use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
-use crate::store::{IfPaused, Record, Store};
+use crate::store::{IfPaused, Outcome, Record, Store};
 use ask::{TriggerContext, TriggerRequest, TriggeredRun, Waited};
 use carry::Errand;
 
@@ -264,5 +264,9 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
 fn for_people(record: &Record) -> String {
     let run_id = record.run_id.as_ref().map_or("-", |run_id| run_id.as_str());
     let exit = history::exit(record).map_or_else(String::new, |exit| format!(" ({exit})"));
-    format!("{run_id}  {}{exit}\n", record.outcome.word())
+    // Without an exit code only the reason says what went wrong.
+    let reason = record.reason.as_ref();
+    let reason = reason.filter(|_| exit.is_empty() && record.outcome != Outcome::Succeeded);
+    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    format!("{run_id}  {}{exit}{reason}\n", record.outcome.word())
 }
