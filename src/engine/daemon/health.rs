@@ -272,9 +272,8 @@ impl Daemon {
 fn affected(runs: usize, jobs: DueJobs) -> String {
     let runs = match runs {
         0 => "No run is in progress on this host".to_owned(),
-        1 => {
-            "1 run on this host continues, but is killed before its lease expires (on_lost)".to_owned()
-        }
+        1 => "1 run on this host continues, but is killed before its lease expires (on_lost)"
+            .to_owned(),
         n => format!(
             "{n} runs on this host continue, but are killed before their leases expire (on_lost)"
         ),

@@ -200,9 +200,8 @@ fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_did_not_lose_its_leas
     );
     let page = wait_for("the metrics have its verdict", || {
         let page = std::fs::read_to_string(&metrics).ok()?;
-        let is_it = |line: &str| {
-            line.starts_with("cronlatch_verdicts_total") && line.contains("succeeded")
-        };
+        let is_it =
+            |line: &str| line.starts_with("cronlatch_verdicts_total") && line.contains("succeeded");
         page.lines().any(is_it).then_some(page)
     });
     let none = "cronlatch_leases_lost_total{reason=\"expired\"} 0\n";

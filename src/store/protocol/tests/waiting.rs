@@ -424,7 +424,10 @@ fn what_is_given_back_waits_if_results_decide_other_occurrences() {
     let due = world.due();
     world.send(&world.occurrence("a", due.clone()));
     world.pass(10_000);
-    for at in [due.scheduled_at.minus(SECOND), due.scheduled_at.plus(SECOND)] {
+    for at in [
+        due.scheduled_at.minus(SECOND),
+        due.scheduled_at.plus(SECOND),
+    ] {
         let finish = world.succeeded(&at.to_string(), at);
         world.finish_with(&finish);
     }
