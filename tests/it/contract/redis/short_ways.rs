@@ -1,13 +1,12 @@
 //! The short ways of claims and finishes (`granted.lua`, `ended.lua`): they leave what the full rules would
 //! leave, and leave to these all that is not usual.
 
-use cronlatch::names::Token;
 use cronlatch::store::protocol::{self, Clock, Effect, FINISHED_KEPT, JobState, Past};
 use cronlatch::store::{
     Claim, ClaimReply, Due, Finish, FinishReply, Outcome, Record, Retention, StoreError, Summary,
 };
 
-use super::{Redis, Scene, reads, redis};
+use super::{Redis, Scene, calls, reads, redis};
 use crate::contract::{LONG, eventually, run_id, token};
 
 const LOCK: &str = "cronlatch:{l}:lock";
@@ -59,6 +58,15 @@ impl Job {
         self.redis.server.command(words);
     }
 
+    /// How many messages about releases were sent.
+    fn releases(&self) -> u32 {
+        calls(&self.redis.server, "publish")
+    }
+
+    fn state(&self, field: &str) -> String {
+        self.redis.server.text(&["HGET", STATE, field])
+    }
+
     fn lock_value(&self) -> String {
         self.redis.server.text(&["GET", LOCK])
     }
@@ -103,7 +111,7 @@ async fn many_runs_in_a_row_leave_the_summary_and_the_history_that_the_rules_nam
         job.claim(n).await;
         let finish = job.ends_as(n, |record| match n % 8 {
             1 => record.reason = Some(format!("100 %\tof\r\n{n}")),
-            3 => record.output_tail = Some("a line\nand another".to_owned()),
+            3 => record.output_tail = Some("a line".to_owned()),
             5 => record.outcome = Outcome::Failed,
             // It ended long before the one before it.
             7 => record.finished_at = Some(job.scene.at(n - 3)),
@@ -118,7 +126,7 @@ async fn many_runs_in_a_row_leave_the_summary_and_the_history_that_the_rules_nam
         protocol::trim(&mut history, keep);
         assert_eq!(job.scene.history().await, history, "run {n}");
     }
-    let finished = job.redis.server.text(&["HGET", STATE, "finished"]);
+    let finished = job.state("finished");
     assert_eq!(finished.lines().count(), FINISHED_KEPT);
     // A copy of any of those changes nothing.
     for n in [70, 70 - u64::try_from(FINISHED_KEPT).unwrap() + 1] {
@@ -131,7 +139,9 @@ async fn many_runs_in_a_row_leave_the_summary_and_the_history_that_the_rules_nam
 async fn the_usual_finish_is_written_before_the_full_rules_read_all_over_again() {
     let job = Job::new().await;
     job.claim(2).await;
+    let releases = job.releases();
     let (usual, _) = job.reads_of(job.scene.finish(&job.ends(2))).await;
+    assert_eq!(job.releases(), releases + 1, "those who wait are told");
     job.claim(3).await;
     // It ended before the one before it.
     let early = job.ends_as(3, |record| record.finished_at = Some(job.scene.at(1)));
@@ -147,9 +157,13 @@ async fn a_lock_without_a_job_is_taken_and_released_before_the_full_rules_read_a
         ..job.scene.ending(who)
     };
     let (take, reply) = job.reads_of(job.scene.send(&job.scene.bare("a"))).await;
-    Scene::granted(&reply);
+    let (fence, _) = Scene::granted(&reply);
+    let releases = job.releases();
     let (release, reply) = job.reads_of(job.scene.finish(&ending("a"))).await;
     assert_eq!(reply, FinishReply::Released);
+    assert_eq!(job.releases(), releases + 1, "those who wait are told");
+    // Fences rise from there, whatever the clock does.
+    assert_eq!(job.state("fence"), fence.to_string());
     // Its lease ends, and its host comes back after another one.
     Scene::granted(&job.scene.send(&job.scene.bare("b")).await);
     job.command(&["DEL", LOCK]);
@@ -291,6 +305,22 @@ async fn a_lock_that_is_anothers_by_the_end_of_a_run_stays_anothers() {
     assert_eq!(job.lock_value(), "another program");
 }
 
+#[tokio::test]
+async fn a_state_or_a_run_that_is_anothers_by_the_end_of_a_run_stays_anothers() {
+    let job = Job::new().await;
+    job.claim(2).await;
+    job.command(&["HSET", STATE, "token", "another"]);
+    assert_eq!(job.scene.finish(&job.ends(2)).await, FinishReply::Released);
+    assert_eq!(job.state("token"), "another");
+    job.command(&["HDEL", STATE, "token", "lease_end", "run_id"]);
+    job.claim(3).await;
+    job.command(&["HSET", LEDGER, "token", "another"]);
+    assert_eq!(job.scene.finish(&job.ends(3)).await, FinishReply::Released);
+    let status = job.redis.server.text(&["HGET", LEDGER, "status"]);
+    assert_eq!(status, "open");
+    assert_eq!(job.scene.outcomes().await, [Outcome::Succeeded; 3]);
+}
+
 /// An occurrence that the watermark no longer covers, because the ledger was ahead of the clock.
 #[tokio::test]
 async fn a_result_beyond_the_watermark_decides_its_occurrence_alone() {
@@ -315,7 +345,7 @@ async fn a_lock_whose_state_is_damaged_is_neither_taken_nor_released() {
         job: None,
         ..job.scene.ending("a")
     };
-    let fence = job.redis.server.text(&["HGET", STATE, "fence"]);
+    let fence = job.state("fence");
     job.command(&["HSET", STATE, "fence", "odd"]);
     let reply = job.scene.store.claim(&claim).await;
     assert!(matches!(reply, Err(StoreError::Key(_))), "{reply:?}");
@@ -323,7 +353,7 @@ async fn a_lock_whose_state_is_damaged_is_neither_taken_nor_released() {
     job.command(&["HSET", STATE, "fence", &fence]);
     Scene::granted(&job.scene.send(&claim).await);
     for field in ["fence", "lease_end"] {
-        let before = job.redis.server.text(&["HGET", STATE, field]);
+        let before = job.state(field);
         job.command(&["HSET", STATE, field, "odd"]);
         let reply = job.scene.store.finish(&finish).await;
         assert!(matches!(reply, Err(StoreError::Key(_))), "{reply:?}");
@@ -347,10 +377,12 @@ async fn a_lock_without_a_job_is_not_taken_from_another_program_and_its_fence_ri
     job.command(&["HSET", STATE, "fence", &ahead.to_string()]);
     let (fence, _) = Scene::granted(&job.scene.send(&claim).await);
     assert_eq!(fence, ahead + 1);
-    assert_eq!(job.redis.server.text(&["HGET", STATE, "run_id"]), "run-a");
-    let holder: Token = token("a");
-    assert_eq!(
-        job.redis.server.text(&["HGET", STATE, "token"]),
-        holder.as_str()
-    );
+    assert_eq!(job.state("run_id"), "run-a");
+    assert_eq!(job.state("token"), token("a").as_str());
+    let left = job.redis.server.number(&["PTTL", LOCK]);
+    assert!(left > 0, "the lease ends by itself");
+    // It is the holder's until then, also if the lock is lost.
+    job.command(&["DEL", LOCK]);
+    let reply = job.scene.send(&job.scene.bare("b")).await;
+    assert!(matches!(reply, ClaimReply::Held { .. }), "{reply:?}");
 }
