@@ -184,9 +184,10 @@ fn watch_shows_each_change_until_its_reader_is_gone() {
 }
 
 #[test]
-fn watch_sees_an_embedded_store_that_is_created_later() {
+fn watch_sees_an_embedded_store_that_is_created_later_and_does_not_create_it() {
     let dir = tempfile::tempdir().unwrap();
-    let store = format!("sqlite:{}/later.db", dir.path().display());
+    let file = dir.path().join("later.db");
+    let store = format!("sqlite:{}", file.display());
     let mut watch = command::command(command::BINARY);
     watch
         .args(["status", "--watch=100ms", "--json", "--store", &store])
@@ -200,8 +201,14 @@ fn watch_sees_an_embedded_store_that_is_created_later() {
     };
     assert_eq!(hosts(), 0);
     let list = list(&["{ name: yearly, schedule: '@yearly', command: 'true' }"]);
-    let _daemon = Daemon::on("web1", list).store(&store).start();
+    let mut daemon = Daemon::on("web1", list).store(&store).start();
     wait_until("the page has the host", || hosts() == 1);
+    daemon.kill();
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    wait_until("the page has no host", || hosts() == 0);
+    assert!(!file.exists());
     drop(lines);
     assert!(watch.wait().unwrap().success());
 }

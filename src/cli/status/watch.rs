@@ -16,7 +16,8 @@ const REDRAW: &str = "\x1b[H\x1b[2J";
 /// The height of a terminal that does not report it.
 const ROWS: usize = 24;
 
-/// The store that is watched. An embedded one that does not exist is opened once a daemon has created it.
+/// The store that is watched. An embedded one that does not exist is opened once a daemon has created it, and one whose
+/// file is deleted is not created again.
 #[derive(Debug)]
 pub(super) struct WatchedStore<'a> {
     pub(super) settings: &'a StoreSettings,
@@ -31,7 +32,7 @@ impl<'a> WatchedStore<'a> {
         list: Option<&JobList>,
         settings: &'a StoreSettings,
     ) -> Result<Self, Failure> {
-        // Before it is opened: a store that is created in between is then opened by the next page.
+        // Before it is opened: a store that is created in between is then opened for the next page.
         let is_absent = store::is_absent(settings);
         Ok(Self {
             settings,
@@ -42,9 +43,14 @@ impl<'a> WatchedStore<'a> {
 
     /// The store as it is now.
     pub(super) fn current(&mut self) -> Result<&Arc<dyn Store>, Failure> {
-        if self.is_absent && !store::is_absent(self.settings) {
-            self.store = store::open(self.settings)?;
-            self.is_absent = false;
+        let is_absent = store::is_absent(self.settings);
+        if is_absent != self.is_absent {
+            self.store = if is_absent {
+                store::open_empty()?
+            } else {
+                store::open(self.settings)?
+            };
+            self.is_absent = is_absent;
         }
         Ok(&self.store)
     }
