@@ -45,16 +45,16 @@ impl Link {
         }
         state.outage = Some(Instant::now());
         drop(state);
-        let what = self.part.called();
         // No other message reports a server of a Cluster, because the other servers still work.
         if self.part == Part::InCluster && LOGGED.begin(&self.shown) {
-            let problem = if failure.is_outage() {
-                "is unreachable"
+            let why = failure.text();
+            if failure.is_outage() {
+                warn!("a server of the store is unreachable: {why}");
             } else {
-                "cannot be used"
-            };
-            warn!("{what} {problem}: {}", failure.text());
+                warn!("a server of the store cannot be used: {why}");
+            }
         } else {
+            let what = self.part.called();
             debug!(error = failure.text(), "{what} is unreachable");
         }
     }
