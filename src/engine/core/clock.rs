@@ -12,10 +12,11 @@ use crate::time::Timestamp;
 
 impl Lane {
     /// Withdraws occurrences that are not due yet by the corrected clock. The ticker fires them
-    /// again at their time.
+    /// again at their time. Those that came due before this daemon began are left to `catch_up`.
     pub(super) fn clock_set(&mut self, shared: &mut Shared) {
         self.ahead = LedgerAheadReport::NotReported;
         let now = shared.now.utc;
+        self.leave_what_came_before(self.began(shared.now));
         let is_ahead =
             |lane: &Self, occ: &Occurrence| occ.is_current() && lane.claimed_from(occ) > now;
         let pending = std::mem::take(&mut self.pending);
@@ -42,6 +43,18 @@ impl Lane {
             self.require_sync_before_pending();
         }
         self.advance(shared);
+    }
+
+    /// Leaves to `catch_up` what a clock that was behind fired, and what came due before this daemon began. What
+    /// is claimed already keeps its claim.
+    fn leave_what_came_before(&mut self, began: Timestamp) {
+        let before = self.pending.len();
+        let policy = &self.policy;
+        self.pending
+            .retain(|occ| !occ.is_current() || policy.not_before(occ.at) >= began);
+        if self.pending.len() < before {
+            self.require_sync_before_pending();
+        }
     }
 
     /// Returns the newest occurrence that this lane claims, or is about to, at its time.

@@ -186,6 +186,27 @@ fn a_slow_clock_does_not_run_alone_what_was_due_before_the_daemon_started() {
     bench.started_alone(1030);
 }
 
+#[test]
+fn a_slow_clock_does_not_claim_what_was_due_before_the_daemon_started() {
+    for catch_up in [CatchUp::None, CatchUp::Latest] {
+        let policy = Policy {
+            calendar: std::sync::Arc::new(super::bench::Every(7)),
+            catch_up,
+            ..policy()
+        };
+        let mut bench = Bench::fresh(vec![policy], None);
+        // It is twelve seconds behind, so that 994 comes six seconds after the start at 1000.
+        bench.ahead = -12;
+        bench.at(1006);
+        bench.due_of(JOB, 994);
+        bench.ahead = 0;
+        bench.feed(Event::ClockSet);
+        bench.registered(987);
+        // Since the start only this came due.
+        bench.claim(1001);
+    }
+}
+
 /// A year, by which the store's clock was wrong.
 const YEAR: i64 = 31_536_000;
 
