@@ -337,14 +337,23 @@ async fn when_a_majority_forgot_nothing_from_before_is_granted_as_new() {
     }
     let early = answer(&*scene.store, &scene.claim("b", 2)).await;
     assert!(matches!(early, ClaimReply::Recovering { .. }), "{early:?}");
-    let noticed = Timestamp::now();
     for (who, n) in [("c", 1), ("d", 2)] {
         let reply = settled(&*scene.store, &scene.claim(who, n)).await;
         assert_eq!(reply, ClaimReply::Unknown);
     }
-    // What comes due until then may have been granted ahead before the loss.
-    tokio::time::sleep(FORGOTTEN_AHEAD.saturating_sub(Timestamp::now().since(noticed))).await;
-    let since = Timestamp::now().since(scene.start).as_millis();
+    let mut noticed = Vec::new();
+    for server in &scene.servers {
+        let noticing = async || {
+            let at = server.text(&["HGET", "cronlatch:node", "lost_at"]);
+            at.parse().ok().map(Timestamp::from_millis)
+        };
+        noticed.push(eventually("each node notices its loss", noticing).await);
+    }
+    // What comes due until then may have been granted ahead before the last of these losses.
+    let horizon = noticed.into_iter().max().unwrap().plus(FORGOTTEN_AHEAD);
+    let after = horizon.plus(Duration::from_millis(1));
+    tokio::time::sleep(after.since(Timestamp::now())).await;
+    let since = after.since(scene.start).as_millis();
     let later = scene.granted("e", u64::try_from(since).unwrap()).await;
     assert!(later > fence, "fences rise through the loss");
     let records = scene.store.history(&job(), &lock(), 100).await.unwrap();
