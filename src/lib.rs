@@ -138,6 +138,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// Unit tests share files with the tests in `tests/`, which know this crate by its name.
+#[cfg(test)]
+extern crate self as cronlatch;
+
 mod latch;
 
 #[cfg(feature = "program")]

@@ -204,7 +204,7 @@ fn core_of_thousand() -> Result<Core, String> {
     for job in 0..JOBS {
         let reply = Registered {
             decided_until: now(0).utc,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
             now: now(0).utc,
             open: None,

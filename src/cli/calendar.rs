@@ -128,8 +128,11 @@ mod tests {
 
     #[test]
     fn occurrences_are_events_in_utc_with_escaped_text_and_the_same_ids_each_time() {
-        let list = "jobs:\n- { name: night, schedule: '30 2,3 * * *', timezone: Europe/Berlin, command: x }\n\
-                    - { name: off, every: 1h, command: x, enabled: false }\n";
+        let list = "\
+jobs:
+- { name: night, schedule: '30 2,3 * * *', timezone: Europe/Berlin, command: x }
+- { name: off, every: 1h, command: x, enabled: false }
+";
         let text = calendar(list, 100);
         // The clocks go forward: 02:30 does not exist.
         let expected = "BEGIN:VEVENT\r\nUID:night-20260329T010000Z@cronlatch\r\n\

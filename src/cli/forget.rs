@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.target.warn_about_store(&settings);
     let request = request(args, list.as_ref(), &host)?;
     let forgotten = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         let listing = store.listings(std::slice::from_ref(&args.job)).await?;
         let listing = listing.into_iter().next().unwrap_or_default();
         if !args.force {
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let (0, Some(list)) = (entries, &list)
         && list.jobs.iter().all(|listed| listed.name != *job)
     {
-        return Err(super::unknown_job(job, list));
+        return Err(super::job_without_data(job, list, &settings.shown()));
     }
     if entries == 0 {
         args.target.warn_if_guessed(list.as_ref(), &settings);
@@ -188,7 +188,7 @@ fn refuse_while_listed(
         let ago = output::short(now.since(host.seen_at));
         return Err(Failure::NotAcquired(format!(
             "host {name} reported {ago} ago, and {why}; nothing was deleted\n\
-             help: take the job out of every list and restart the daemons; a host that is down \
+             help: take the job out of every list and reload the daemons; a host that is down \
              for good is not listed any more after 30 s. Or add --force: the job then starts from \
              now"
         )));

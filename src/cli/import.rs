@@ -133,7 +133,7 @@ fn read(path: &Path, options: &ReadOptions, crontabs: &mut Crontabs) -> Result<(
     Ok(())
 }
 
-/// Fails for a job list, of which each line would be a remark.
+/// Fails for a job list: a report on each of its lines would hide what is wrong.
 fn refuse_list(path: &Path, text: &str) -> Result<(), Failure> {
     if !config::looks_like_a_list(text) {
         return Ok(());

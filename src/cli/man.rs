@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
     };
     let written = write_all(&cli, directory);
     let pages = written.map_err(|error| Failure::cannot_write(directory, &error))?;
-    // Not on standard output, which what packages a program may read.
+    // Not on standard output: a package's build script may read that.
     output::report(&format!("{pages} pages written to {}", directory.display()));
     Ok(ExitCode::SUCCESS)
 }

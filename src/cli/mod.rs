@@ -44,7 +44,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use failure::Failure;
 pub use target::Target;
-use unknown_job::unknown_job;
+use unknown_job::{job_without_data, unknown_job};
 
 /// The cron that a fleet can trust.
 #[derive(Debug, Parser)]

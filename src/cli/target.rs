@@ -6,9 +6,13 @@ use std::sync::Arc;
 use super::{Failure, output};
 use crate::config::{self, ConfigErrors, JobList};
 use crate::names::{HostName, Prefix};
-use crate::store::{self, Store, StoreError, StoreSettings, check_key_in_cluster, check_url};
+use crate::store::{self, Store, StoreSettings, check_key_in_cluster, check_url};
 
 const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
+
+/// What to do if the store was not named, and is not that of the daemons.
+const GUESSED_HELP: &str =
+    "help: name the list of the daemons with -c/--config, or their store with --store";
 
 /// The options that commands share.
 #[derive(Debug, Clone, clap::Args)]
@@ -112,13 +116,25 @@ impl Target {
         }
     }
 
-    /// Opens the store without creating an embedded one: one that is not there is empty, and may be mistyped.
-    pub(super) fn open_existing(settings: &StoreSettings) -> Result<Arc<dyn Store>, Failure> {
+    /// Opens the store. An embedded one that does not exist is not created: its path may be mistyped, so this
+    /// warns, and the command finds an empty store.
+    pub(super) fn open_existing(
+        &self,
+        list: Option<&JobList>,
+        settings: &StoreSettings,
+    ) -> Result<Arc<dyn Store>, Failure> {
         if !store::is_absent(settings) {
             return Ok(store::open(settings)?);
         }
-        let absent = StoreError::absent(&settings.shown());
-        output::report(&format!("warning: {}", absent.reason()));
+        let absent = format!(
+            "there is no store {}: no daemon has used this path",
+            settings.shown()
+        );
+        output::report(&if self.is_guessed(list) {
+            format!("warning: no job list was found, and {absent}\n{GUESSED_HELP}")
+        } else {
+            format!("warning: {absent}")
+        });
         Ok(store::open_empty()?)
     }
 
@@ -127,12 +143,12 @@ impl Target {
         list.is_none() && self.place.store.is_empty()
     }
 
-    /// Warns on standard error if the store was not named. For a command that has found nothing there.
+    /// Warns on standard error if the store was not named. For a command that has found nothing there. Of a store
+    /// that does not exist, [`Self::open_existing`] has warned.
     pub(super) fn warn_if_guessed(&self, list: Option<&JobList>, settings: &StoreSettings) {
-        if self.is_guessed(list) {
+        if self.is_guessed(list) && !store::is_absent(settings) {
             output::report(&format!(
-                "warning: no job list was found, so this looked in {}\nhelp: name the list of the \
-                 daemons with -c/--config, or their store with --store",
+                "warning: no job list was found, so this looked in {}\n{GUESSED_HELP}",
                 settings.shown()
             ));
         }

@@ -7,10 +7,16 @@ use chrono::{
     DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeZone, Timelike as _,
 };
 
+use crate::config::parse_duration;
 use crate::time::Timestamp;
 
 const EXPECTED: &str = "expected a time such as 2026-01-31T02:30:00Z, `2026-01-31 02:30`, `02:30`, \
                         `today` or `yesterday`, or a duration before now such as `2h`";
+
+/// Reads a duration of the command line.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| format!("it {error}"))
+}
 
 /// Reads an instant as people write it, on this machine's wall clock and in its time zone.
 ///

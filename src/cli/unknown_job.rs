@@ -12,6 +12,16 @@ pub(super) fn unknown_job(job: &JobName, list: &JobList) -> Failure {
     Failure::Usage(format!("no job {job} in {}{help}", list.path.display()))
 }
 
+/// Returns the error for a job of which neither the list nor the store has anything, with a suggestion.
+pub(super) fn job_without_data(job: &JobName, list: &JobList, store: &str) -> Failure {
+    let names = list.jobs.iter().map(|entry| entry.name.as_str());
+    let help = suggestion(job.as_str(), names);
+    Failure::Usage(format!(
+        "no job {job} in {}, and {store} has no data about it{help}",
+        list.path.display()
+    ))
+}
+
 /// Returns the error for a lock that neither the list nor the store has, with a suggestion.
 pub(super) fn unknown_lock(name: &LockName, list: &JobList, store: &str) -> Failure {
     let jobs = list.jobs.iter();

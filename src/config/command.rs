@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::habits::{self, PipeStatus};
 use super::model::ProcessSettings;
 use super::node::{KeyValue, Node, Value, quoted};
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Warning};
 use super::program::Command;
 use super::section::{Section, ValueError, doubled};
 use super::source::Span;
@@ -21,7 +21,7 @@ pub(super) fn read(
     place: Span,
     meant: &[&str],
     problems: &mut Problems,
-    warnings: &mut Vec<(Span, String)>,
+    warnings: &mut Vec<Warning>,
 ) -> Option<Command> {
     let shell = shell(section, problems).unwrap_or_else(|| PathBuf::from(DEFAULT_SHELL));
     let pipefail = pipefail(section, &shell, problems);
@@ -36,7 +36,7 @@ pub(super) fn read(
             for field in ["shell", "pipefail"] {
                 if let Some(entry) = section.own_entry(field) {
                     let text = format!("`{field}` has no effect on a command that is a list");
-                    warnings.push((entry.span, text));
+                    warnings.push(Warning::new(entry.span, text));
                 }
             }
             argv(node, warnings)
@@ -59,7 +59,7 @@ pub(super) fn read(
                 (false, None) => PipeStatus::LastCommandByDefault,
             };
             let found = habits::of_script(&script, pipes);
-            warnings.extend(found.into_iter().map(|text| (node.span, text)));
+            warnings.extend(found.into_iter().map(|text| Warning::new(node.span, text)));
             Ok(Command::Shell {
                 shell,
                 script,
@@ -69,7 +69,7 @@ pub(super) fn read(
     })
 }
 
-fn argv(node: &Node, warnings: &mut Vec<(Span, String)>) -> Result<Command, ValueError> {
+fn argv(node: &Node, warnings: &mut Vec<Warning>) -> Result<Command, ValueError> {
     let argv = values::texts(node)?;
     let Some((program, item)) = argv.first() else {
         return Err(ValueError::new(
@@ -81,7 +81,7 @@ fn argv(node: &Node, warnings: &mut Vec<(Span, String)>) -> Result<Command, Valu
         return Err(ValueError::new("the program's name is empty", ""));
     }
     if argv.len() == 1 && program.contains(' ') {
-        warnings.push((
+        warnings.push(Warning::new(
             item.span,
             format!(
                 "{} is a single list item, so it is run as a program of exactly this name; write \
@@ -94,7 +94,7 @@ fn argv(node: &Node, warnings: &mut Vec<(Span, String)>) -> Result<Command, Valu
     if let Some((index, text)) = habits::of_arguments(&words)
         && let Some((_, item)) = argv.get(index)
     {
-        warnings.push((item.span, text));
+        warnings.push(Warning::new(item.span, text));
     }
     let mut words: Vec<String> = argv.into_iter().map(|(text, _)| text).collect();
     // Collected in place, they would keep the room of what they are made from.
@@ -122,7 +122,7 @@ pub(super) fn doubts(
     section: Section<'_>,
     command: Option<&Command>,
     settings: &ProcessSettings,
-) -> Vec<(Span, String)> {
+) -> Vec<Warning> {
     let mut doubts = Vec::new();
     if let Some(user) = &settings.user {
         let fields = ["command", "env", "working_dir", "env_file"];
@@ -133,17 +133,17 @@ pub(super) fn doubts(
         && let Some(env) = section.own_entry("env")
     {
         let doubt = habits::of_shell_variable(value, shell);
-        doubts.extend(doubt.map(|text| (env.span, text)));
+        doubts.extend(doubt.map(|text| Warning::new(env.span, text)));
     }
     doubts
 }
 
 /// The first text of a value in which the daemon replaces a variable that its user has, too.
-fn expanded(node: &Node, user: &str) -> Option<(Span, String)> {
+fn expanded(node: &Node, user: &str) -> Option<Warning> {
     match &node.value {
         Value::Text(text) => {
             let written = text.written.as_deref()?;
-            Some((node.span, habits::of_expanded(written, user)?))
+            Some(Warning::new(node.span, habits::of_expanded(written, user)?))
         }
         Value::List(list) => list.iter().find_map(|item| expanded(item, user)),
         Value::Map(entries) => entries

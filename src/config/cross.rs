@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use super::duration::show_duration;
 use super::job::JobPart;
 use super::model::{Job, OnOverlap, Scope};
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Warning};
 use super::source::Span;
 use crate::store::{StoreSettings, check_key_in_cluster};
 
-/// Checks all jobs against one another; answers warnings.
-pub(super) fn check(parts: &[JobPart], problems: &mut Problems) -> Vec<(Span, String)> {
+/// Checks all jobs against one another; returns warnings.
+pub(super) fn check(parts: &[JobPart], problems: &mut Problems) -> Vec<Warning> {
     unique_names(parts, problems);
     let mut warnings = Vec::new();
-    let mut locks: HashMap<(Scope, &str, bool), (&JobPart, &Job)> = HashMap::new();
+    let mut locks: HashMap<SharedLock<'_>, (&JobPart, &Job)> = HashMap::new();
     for (part, job) in parts.iter().filter_map(|p| Some((p, p.job.as_ref()?))) {
         let Some(lock) = shared_lock(job) else {
             continue;
@@ -68,12 +68,19 @@ fn unique_names(parts: &[JobPart], problems: &mut Problems) {
     }
 }
 
-/// What distinguishes locks; `None` for a job that takes none.
-fn shared_lock(job: &Job) -> Option<(Scope, &str, bool)> {
+/// What distinguishes locks.
+#[derive(PartialEq, Eq, Hash)]
+enum SharedLock<'a> {
+    Raw(&'a str),
+    Named(Scope, &'a str),
+}
+
+/// Returns the lock of a job; `None` if it takes none.
+fn shared_lock(job: &Job) -> Option<SharedLock<'_>> {
     match (&job.lock.scope, &job.lock.key) {
         (Scope::None, _) => None,
-        (Scope::Fleet, Some(key)) => Some((Scope::Fleet, key, true)),
-        (scope, _) => Some((*scope, job.lock.name.as_str(), false)),
+        (Scope::Fleet, Some(key)) => Some(SharedLock::Raw(key)),
+        (scope, _) => Some(SharedLock::Named(*scope, job.lock.name.as_str())),
     }
 }
 
@@ -107,12 +114,12 @@ impl Pair<'_> {
         );
     }
 
-    fn equal_overlap(&self) -> Option<(Span, String)> {
+    fn equal_overlap(&self) -> Option<Warning> {
         let (first, second) = (self.first_job.on_overlap, self.job.on_overlap);
         if std::mem::discriminant(&first) == std::mem::discriminant(&second) {
             return None;
         }
-        Some((
+        Some(Warning::new(
             self.part.overlap_place,
             format!(
                 "jobs `{}` ({}) and `{}` ({}) share a lock with different on_overlap: the one \

@@ -184,6 +184,13 @@ impl Environment {
     }
 }
 
+/// How the names of the files begin that keep what a daemon knows of the store's clock, in its state directory.
+pub(crate) const CLOCK_FILES: &str = "clock-";
+/// How the names of the files of undelivered results begin, in the same directory.
+pub(crate) const SPOOL_FILES: &str = "undelivered-";
+/// The directory of the output of runs, in the same directory.
+pub(crate) const OUTPUT_DIRECTORY: &str = "output";
+
 /// The directory for what is kept between starts: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/cronlatch`,
 /// else `~/.local/state/cronlatch`; `None` if no such variable is set.
 pub(crate) fn state_directory() -> Option<PathBuf> {

@@ -1,8 +1,8 @@
 //! Identities: of a schedule, so that a changed one is noticed, and of a whole list, so that
 //! hosts whose lists differ are.
 //!
-//! Neither depends on comments, the order of jobs and fields, or how a value is written; both are
-//! the same for every build of this program, because they are made from texts chosen here.
+//! Neither depends on comments, the order of jobs and fields, or how a value is written. Builds of this
+//! program agree on both, because they are digests of a text that has one line for each field (`field`).
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
@@ -21,7 +21,7 @@ pub(super) fn none() -> Fingerprint {
     Fingerprint(String::new())
 }
 
-/// The identity of what names a job's instants: schedule, zone and delay.
+/// The identity of what determines when a job starts: schedule, zone and the delay by `jitter`.
 pub(super) fn of_schedule(job: &Job) -> Fingerprint {
     digest(&format!(
         "{}\n{}\n{}",
@@ -39,8 +39,9 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
     let mut text = String::new();
     field(&mut text, "max_running", &list.max_running);
     field(&mut text, "drain_timeout", &list.drain_timeout.as_millis());
-    // Lists that differ from earlier versions in nothing keep their fingerprint.
     field(&mut text, "history", &list.history.records);
+    // These are newer. They are left out while they have their defaults, so that the fingerprint of a list
+    // without them is still that of earlier versions.
     if list.history != Retention::of_records(list.history.records) {
         field(&mut text, "history.failures", &list.history.failures);
         field(&mut text, "history.keep", &list.history.age.as_millis());
@@ -62,22 +63,25 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
     digest(&text)
 }
 
-/// The jobs of a list, each with a digest of its definition.
-pub(super) fn listed_jobs(list: &JobList) -> ListedJobs {
-    let digest_of = |job: &Job| {
-        let mut text = String::new();
-        describe(&mut text, job);
-        let mut digest = digest(&text).0;
-        // Enough to notice a change, and short, because a store keeps it for each of many jobs.
-        digest.truncate(8);
-        digest
-    };
-    let jobs = list.jobs.iter();
-    ListedJobs {
-        fingerprint: list.fingerprint.clone(),
-        jobs: jobs
-            .map(|job| (job.name.to_string(), digest_of(job)))
-            .collect(),
+impl JobList {
+    /// Returns the jobs in short, each with a digest of its definition, unless a part of the list was
+    /// left out.
+    pub fn listed_jobs(&self) -> Option<ListedJobs> {
+        let fingerprint = self.known_fingerprint()?.clone();
+        let digest_of = |job: &Job| {
+            let mut text = String::new();
+            describe(&mut text, job);
+            let mut digest = digest(&text).0;
+            // Enough to notice a change, and short, because a store keeps it for each of many jobs.
+            digest.truncate(8);
+            digest
+        };
+        let jobs = self.jobs.iter();
+        let jobs = jobs.map(|job| (job.name.to_string(), digest_of(job)));
+        Some(ListedJobs {
+            fingerprint,
+            jobs: jobs.collect(),
+        })
     }
 }
 
@@ -141,7 +145,8 @@ fn describe_alerts(text: &mut String, alerts: &Alerts) {
     field(text, "expect_success_within", &within);
 }
 
-/// One line a field; `Debug` of texts and numbers, which escapes line ends.
+/// One line a field. `Debug` escapes line ends; it also writes names of enum variants and of struct fields,
+/// so renaming one changes fingerprints.
 fn field(text: &mut String, name: &str, value: &dyn Debug) {
     let _ = writeln!(text, "{name}={value:?}");
 }
@@ -162,7 +167,7 @@ fn describe(text: &mut String, job: &Job) {
             pipefail,
         } => {
             field(text, "shell", &(shell, script));
-            // Lists from before this field keep their identity: only a choice counts.
+            // As with `history`: left out while it has its default, for lists from before this field.
             if *pipefail != has_pipefail_by_default(shell) {
                 field(text, "pipefail", pipefail);
             }

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 
 use super::environment::Environment;
 use super::node::{Node, Value, quoted};
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Warning};
 use super::section::{Section, ValueError, Vocabulary};
-use super::source::Span;
 use super::tokens::Tokens;
 use super::values;
 
@@ -116,13 +115,14 @@ pub(super) fn machine_warning(
     top: Section<'_>,
     http: Option<&HttpSettings>,
     environment: &Environment,
-) -> Option<(Span, String)> {
+) -> Option<Warning> {
     let path = http?.token_file.as_deref()?;
     let error = environment
         .of_machine()
         .then(|| Tokens::read(path).err())??;
     let span = top.entry("http")?.span;
-    Some((span, format!("{error}: the daemon does not start with it")))
+    let text = format!("{error}: the daemon does not start with it");
+    Some(Warning::new(span, text))
 }
 
 fn listen(node: &Node) -> Result<ListenAddress, ValueError> {

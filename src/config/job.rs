@@ -5,83 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command;
+use super::fields::{JOB, RETRY};
 use super::fingerprint;
-use super::foreign;
 use super::lock::{self, LockPart};
 use super::model::{HostPatterns, Job, OnOverlap, ProcessSettings, Retry};
 use super::node::{KeyValue, Node, Value};
-use super::notify::{self, Alerts, AlertsPart};
+use super::notify::{self, Alerts, AlertsPart, NamedTarget};
 use super::policies::{Policies, idle, overlap};
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Warning};
 use super::program::Command;
-use super::section::{Section, ValueError, Vocabulary};
+use super::section::{Section, ValueError};
 use super::source::Span;
 use super::values;
 use super::when::{self, When};
-use crate::names::{JobName, TargetName};
-
-/// The fields of a job, in the order of the example.
-pub(super) const JOB: Vocabulary = Vocabulary {
-    what: "a job",
-    fields: &[
-        "name",
-        "schedule",
-        "every",
-        "command",
-        "timezone",
-        "jitter",
-        "enabled",
-        "hosts",
-        "lock",
-        "on_overlap",
-        "queue_limit",
-        "start_deadline",
-        "catch_up",
-        "catch_up_window",
-        "on_crash",
-        "max_reruns",
-        "on_lost",
-        "on_store_down",
-        "timeout",
-        "kill_grace",
-        "kill_signal",
-        "retry",
-        "success_exit_codes",
-        "user",
-        "group",
-        "umask",
-        "nice",
-        "working_dir",
-        "env",
-        "env_file",
-        "shell",
-        "pipefail",
-        "notify",
-        "ping",
-        "late_after",
-        "long_after",
-        "expect_success_within",
-    ],
-    other_words: foreign::JOB_WORDS,
-    elsewhere: &[],
-    not_yet: &[],
-};
-
-/// The fields that `defaults:` may not have.
-pub(super) const NOT_IN_DEFAULTS: [&str; 4] = ["name", "schedule", "every", "command"];
-
-/// The fields of `retry:`.
-pub(super) const RETRY: Vocabulary = Vocabulary {
-    what: "`retry`",
-    fields: &["attempts", "delay", "max_delay", "jitter"],
-    other_words: &[
-        ("count", "did you mean `attempts`?"),
-        ("max", "did you mean `attempts` or `max_delay`?"),
-        ("backoff", "did you mean `delay`?"),
-    ],
-    elsewhere: &[],
-    not_yet: &[],
-};
+use crate::names::JobName;
 
 /// A job, and the positions that errors of later checks point at.
 #[derive(Debug)]
@@ -99,12 +36,12 @@ pub(super) struct JobPart {
     /// The position of its `on_overlap`, or of its name.
     pub(super) overlap_place: Span,
     /// The targets of notifications that it names, and where.
-    pub(super) named_targets: Vec<(TargetName, Span)>,
+    pub(super) named_targets: Vec<NamedTarget>,
     /// Whether its cron fields are read in UTC because neither the job nor `defaults:` names a
     /// zone.
     pub(super) zone_by_default: bool,
     /// Warnings about valid but probably unintended settings, with their positions.
-    pub(super) warnings: Vec<(Span, String)>,
+    pub(super) warnings: Vec<Warning>,
 }
 
 /// Reads a job.
@@ -311,7 +248,7 @@ fn retry(section: Section<'_>, problems: &mut Problems) -> Option<Retry> {
 fn hosts(
     section: Section<'_>,
     problems: &mut Problems,
-    warnings: &mut Vec<(Span, String)>,
+    warnings: &mut Vec<Warning>,
 ) -> HostPatterns {
     let patterns = section.read("hosts", problems, |node| {
         let patterns = values::texts(node)?;
@@ -327,7 +264,7 @@ fn hosts(
                 .chars()
                 .find(|c| !c.is_ascii_alphanumeric() && !"._-*?[]{},!^\\".contains(*c));
             if let Some(odd) = odd {
-                warnings.push((
+                warnings.push(Warning::new(
                     item.span,
                     format!("`hosts: {pattern}` matches no host: none has {odd:?} in its name"),
                 ));
@@ -351,10 +288,7 @@ fn balanced(pattern: &str, item: &Node) -> Result<(), ValueError> {
 
 /// Checks the fields of `defaults:` by themselves, whether or not a job inherits them. Returns the
 /// targets of notifications that they name.
-pub(super) fn check_defaults(
-    entries: &[KeyValue],
-    problems: &mut Problems,
-) -> Vec<(TargetName, Span)> {
+pub(super) fn check_defaults(entries: &[KeyValue], problems: &mut Problems) -> Vec<NamedTarget> {
     let section = Section::new(&[], entries);
     let policies = Policies::read(section, problems);
     let lock = lock::read(section, None, policies.on_lost, problems);

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::environment::Environment;
+use super::fields::{JOB, NOT_IN_DEFAULTS};
 use super::http::{self, HttpSettings};
-use super::job::{self, JOB, JobPart, LastParts, NOT_IN_DEFAULTS};
+use super::job::{self, JobPart, LastParts};
 use super::model::{Job, JobList, OutputPolicy};
 use super::node::{KeyValue, Node, Value};
-use super::notify::{self, TargetsPart};
-use super::problem::{ConfigErrors, Problem, Problems, place};
+use super::notify::{self, NamedTarget, TargetsPart};
+use super::problem::{ConfigErrors, Problem, Problems, Warning, place};
 use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
 use super::store::{self, StorePart};
@@ -20,7 +21,6 @@ use super::{
     crontab, cross, expand, fingerprint, foreign, history, machine, merge, output, reader, values,
     when,
 };
-use crate::names::TargetName;
 use crate::store::{Retention, StoreSettings};
 
 /// The fields of a file.
@@ -69,15 +69,15 @@ pub(super) fn read(
     let roots = roots(sources, environment, &mut problems);
     let top = top_level(&roots.files, &mut problems);
     let section = Section::new(&top, &[]);
-    let (defaults, default_targets) = defaults(section, &mut problems);
-    let (parts, jobs_place) = jobs(&roots.files, &defaults, &mut problems);
+    let defaults = defaults(section, &mut problems);
+    let (parts, jobs_place) = jobs(&roots.files, &defaults.fields, &mut problems);
     let settings = TopLevel::read(section, &mut problems);
     let mut warnings = cross::check(&parts, &mut problems);
     let named = parts.iter().flat_map(|part| &part.named_targets);
     warnings.extend(
         settings
             .targets
-            .check(named.chain(&default_targets), &mut problems),
+            .check(named.chain(&defaults.named_targets), &mut problems),
     );
     cross::raw_keys(
         &parts,
@@ -94,10 +94,10 @@ pub(super) fn read(
         return Err(problems.into_errors(sources));
     }
     if let (true, Some(span)) = (parts.is_empty(), jobs_place) {
-        warnings.push((span, "`jobs` is empty: nothing will ever run".to_owned()));
+        warnings.push(Warning::new(span, "`jobs` is empty: nothing will ever run"));
     }
     warnings.extend(roots.remarks);
-    warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults)));
+    warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults.fields)));
     warnings.extend(machine::warnings(&parts, environment));
     warnings.extend(settings.warnings(section, sources, environment));
     warnings.extend(zone_warning(&parts, environment));
@@ -160,7 +160,7 @@ impl TopLevel {
         section: Section<'_>,
         sources: &[Source],
         environment: &Environment,
-    ) -> Vec<(Span, String)> {
+    ) -> Vec<Warning> {
         let mut all = self.targets.machine_warnings(environment);
         all.extend(http::machine_warning(
             section,
@@ -212,7 +212,7 @@ struct Roots {
     /// The top-level fields of each file.
     files: Vec<Vec<KeyValue>>,
     /// Warnings about the crontabs among them.
-    remarks: Vec<(Span, String)>,
+    remarks: Vec<Warning>,
     /// The variables without which targets or pings were read.
     unset: Unset,
 }
@@ -382,14 +382,19 @@ fn top_level(roots: &[Vec<KeyValue>], problems: &mut Problems) -> Vec<KeyValue> 
     top
 }
 
-/// The fields of `defaults:` that jobs inherit, and the targets of notifications that they name;
-/// each is checked even when no job inherits it.
-fn defaults<'a>(
-    top: Section<'a>,
-    problems: &mut Problems,
-) -> (Vec<KeyValue>, Vec<(TargetName, Span)>) {
+/// `defaults:`.
+#[derive(Default)]
+struct Defaults {
+    /// The fields that jobs inherit.
+    fields: Vec<KeyValue>,
+    /// The targets of notifications that they name.
+    named_targets: Vec<NamedTarget>,
+}
+
+/// Reads `defaults:`; each field is checked even when no job inherits it.
+fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Defaults {
     let Some(entry) = top.entry("defaults") else {
-        return (Vec::new(), Vec::new());
+        return Defaults::default();
     };
     let entries: &'a [KeyValue] = match &entry.value.value {
         Value::Map(entries) => entries,
@@ -419,14 +424,16 @@ fn defaults<'a>(
             );
         }
     }
-    let inherited: Vec<KeyValue> = entries
+    let fields: Vec<KeyValue> = entries
         .iter()
         .filter(|e| !NOT_IN_DEFAULTS.contains(&e.key.as_str()))
         .cloned()
         .collect();
-    JOB.check(&inherited, problems);
-    let named = job::check_defaults(&inherited, problems);
-    (inherited, named)
+    JOB.check(&fields, problems);
+    Defaults {
+        named_targets: job::check_defaults(&fields, problems),
+        fields,
+    }
 }
 
 /// All jobs, and where the first `jobs:` stands.
@@ -519,11 +526,7 @@ fn secret_variables(top: Section<'_>, roots: &[Vec<KeyValue>]) -> BTreeSet<Strin
     names
 }
 
-fn store_warnings(
-    top: Section<'_>,
-    store: Option<&StorePart>,
-    sources: &[Source],
-) -> Vec<(Span, String)> {
+fn store_warnings(top: Section<'_>, store: Option<&StorePart>, sources: &[Source]) -> Vec<Warning> {
     let (Some(entry), Some(store)) = (top.entry("store"), store) else {
         return Vec::new();
     };
@@ -534,21 +537,20 @@ fn store_warnings(
     if store.password_in_file && readable {
         let text = "the store's password is in a file that every user of this machine can read: \
                     use `password_file`, or chmod 640";
-        warnings.push((entry.span, text.to_owned()));
+        warnings.push(Warning::new(entry.span, text));
     }
     if let StoreSettings::Sqlite { path } = &store.settings
         && path.is_relative()
     {
         let text = "the store's path depends on the working directory: begin it with `/`";
-        warnings.push((entry.span, text.to_owned()));
+        warnings.push(Warning::new(entry.span, text));
     }
-    for text in store.settings.warnings() {
-        warnings.push((entry.span, text));
-    }
+    let of_settings = store.settings.warnings().into_iter();
+    warnings.extend(of_settings.map(|text| Warning::new(entry.span, text)));
     warnings
 }
 
-fn zone_warning(parts: &[JobPart], environment: &Environment) -> Option<(Span, String)> {
+fn zone_warning(parts: &[JobPart], environment: &Environment) -> Option<Warning> {
     let zone = environment.zone.as_deref().filter(|z| !is_utc(z))?;
     let mut unzoned = parts.iter().filter(|p| p.zone_by_default);
     let first = unzoned.next()?;
@@ -557,7 +559,7 @@ fn zone_warning(parts: &[JobPart], environment: &Environment) -> Option<(Span, S
         1 => "the schedules of this and one more job are".to_owned(),
         n => format!("the schedules of this and {n} more jobs are"),
     };
-    Some((
+    Some(Warning::new(
         first.place,
         format!(
             "{many} in UTC, but this machine's time zone is {zone}; state which one you mean: \
@@ -574,11 +576,11 @@ fn is_utc(zone: &str) -> bool {
     )
 }
 
-fn sentences(mut warnings: Vec<(Span, String)>, sources: &[Source]) -> Vec<String> {
+fn sentences(mut warnings: Vec<Warning>, sources: &[Source]) -> Vec<String> {
     warnings.sort();
     warnings.dedup();
     warnings
         .into_iter()
-        .map(|(span, text)| format!("{}: {text}", place(span, sources)))
+        .map(|warning| format!("{}: {}", place(warning.place, sources), warning.text))
         .collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::duration::show_duration;
-use super::job::JOB;
+use super::fields::JOB;
 use super::model::{KillPlan, LockPolicy, OnLost, Scope};
 use super::node::Node;
 use super::problem::{Problem, Problems};

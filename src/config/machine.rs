@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use super::environment::Environment;
 use super::job::JobPart;
 use super::model::Job;
+use super::problem::Warning;
 use super::program::Command;
 use super::source::Span;
 
 /// Returns a warning for each user, group and shell that this machine lacks, at the first job that
 /// needs it. Jobs that are disabled, or that `hosts` keeps from this machine, need nothing.
-pub(super) fn warnings(parts: &[JobPart], environment: &Environment) -> Vec<(Span, String)> {
+pub(super) fn warnings(parts: &[JobPart], environment: &Environment) -> Vec<Warning> {
     let host = environment.host();
     let runs_here = |job: &Job| {
         job.enabled
@@ -29,7 +30,7 @@ pub(super) fn warnings(parts: &[JobPart], environment: &Environment) -> Vec<(Spa
     needed
         .into_iter()
         .filter(|(need, _)| need.is_missing(environment))
-        .map(|(need, (place, jobs))| (place, need.warning(jobs)))
+        .map(|(need, (place, jobs))| Warning::new(place, need.warning(jobs)))
         .collect()
 }
 

@@ -3,11 +3,11 @@
 //! The only module that knows `serde_yaml`. It leaves opening stores and computing occurrences
 //! to others.
 //!
-//! | file | story |
+//! | file | contents |
 //! | --- | --- |
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
-//! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
+//! | `section`, `fields`, `values`, `duration` | fields and scalars, each refused with a reason |
 //! | `list`, `job`, `when`, `lock`, `policies`, `command`, `store`, `notify`, `history`, `output`, `http` | the tree -> the model |
 //! | `model`, `program` | the validated list, its jobs and their commands |
 //! | `crontab` | a crontab -> the same tree, or the text of a list |
@@ -17,7 +17,7 @@
 //! | `fingerprint`, `revision` | the identity of a schedule and of a list, the versions of its files |
 //! | `tokens` | the file of tokens that `http` names |
 //! | `zone` | names of time zones |
-//! | `problem`, `suggest`, `foreign`, `syntax`, `mask` | what a person reads when something is wrong |
+//! | `problem`, `suggest`, `spelling`, `foreign`, `syntax`, `mask` | what a person reads when something is wrong |
 //! | `environment` | what is read of the process and its machine |
 
 mod command;
@@ -26,6 +26,7 @@ mod cross;
 mod duration;
 mod environment;
 mod expand;
+mod fields;
 mod fingerprint;
 mod foreign;
 mod habits;
@@ -67,8 +68,10 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use self::command::DEFAULT_SHELL;
 pub use self::duration::{InvalidDuration, parse_duration, show_duration, show_roughly};
+pub(crate) use self::environment::{
+    CLOCK_FILES, OUTPUT_DIRECTORY, SPOOL_FILES, machine_time_zone, state_directory,
+};
 pub use self::environment::{embedded_store, machine_host_name};
-pub(crate) use self::environment::{machine_time_zone, state_directory};
 pub(crate) use self::fingerprint::changed_fields;
 pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::http::{HttpSettings, ListenAddress};
@@ -126,7 +129,7 @@ pub(crate) fn read_crontab(path: &Path) -> Result<String, ConfigErrors> {
     Err(errors)
 }
 
-/// Whether a text is a job list: a mapping with one of its sections at the left margin.
+/// Whether a text that should be a crontab is a job list: one of the usual sections begins at the left margin.
 pub(crate) fn looks_like_a_list(text: &str) -> bool {
     let is_section = |line: &str| {
         let name = line.split_once(':').map_or("", |(name, _)| name);

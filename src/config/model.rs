@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fingerprint;
 use super::http::HttpSettings;
 use super::notify::{Alerts, NotifyTarget};
 use super::program::Command;
 use crate::names::{HostName, JobName, LockName};
 use crate::schedule::Schedule;
-use crate::store::{Fingerprint, ListedJobs, Lock, LockId, Retention, StoreSettings};
+use crate::store::{Fingerprint, Lock, LockId, Retention, StoreSettings};
 
 /// Everything that a file (or a directory of files) says.
 #[derive(Debug, Clone)]
@@ -52,7 +51,7 @@ pub struct JobList {
     /// The variables of `notify:` and `ping:` that are not set, in a list that was read without them
     /// ([`load_without_secrets`](super::load_without_secrets)).
     pub unset_variables: BTreeSet<String>,
-    /// What is allowed but hardly meant, each a full sentence with its place.
+    /// What is allowed, but probably not what its author meant; each a full sentence with its place.
     pub warnings: Vec<String>,
 }
 
@@ -60,12 +59,6 @@ impl JobList {
     /// Returns the identity of the list, unless it depends on a variable that is not set.
     pub fn known_fingerprint(&self) -> Option<&Fingerprint> {
         Some(&self.fingerprint).filter(|fingerprint| !fingerprint.0.is_empty())
-    }
-
-    /// Returns the jobs in short, unless a part of the list was left out.
-    pub fn listed_jobs(&self) -> Option<ListedJobs> {
-        self.known_fingerprint()?;
-        Some(fingerprint::listed_jobs(self))
     }
 }
 
@@ -104,7 +97,7 @@ impl Default for OutputPolicy {
     }
 }
 
-/// One job.
+/// One job. Jobs of a list share equal values of the fields that are an [`Arc`].
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Its name.
@@ -139,8 +132,7 @@ pub struct Job {
     pub retry: Option<Retry>,
     /// Exit codes that mean success.
     pub success_exit_codes: Arc<BTreeSet<u8>>,
-    /// What its processes run in. Jobs with equal settings share them, as they share the next field and
-    /// the one before.
+    /// What its processes run in.
     pub process: Arc<ProcessSettings>,
     /// Which targets are notified of its outcomes.
     pub alerts: Arc<Alerts>,

@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::foreign;
 use super::lock;
 use super::model::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
-use super::problem::Problems;
+use super::problem::{Problems, Warning};
 use super::section::Section;
-use super::source::Span;
 use super::values;
 
 /// `start_deadline` of a job that does not set it.
@@ -126,21 +125,21 @@ pub(super) fn idle(
     policies: &Policies,
     on_overlap: OnOverlap,
     lock: &lock::LockPart,
-    warnings: &mut Vec<(Span, String)>,
+    warnings: &mut Vec<Warning>,
 ) {
     if let (Some(entry), Scope::None) = (section.own_entry("on_overlap"), lock.scope) {
         let text = "`on_overlap` has no effect with `scope: none`: runs of this job take no lock and \
                     may overlap";
-        warnings.push((entry.span, text.to_owned()));
+        warnings.push(Warning::new(entry.span, text));
     }
     if let (Some(entry), OnCrash::Ignore) = (section.own_entry("max_reruns"), policies.on_crash) {
         let text = "`max_reruns` has no effect without `on_crash: rerun`";
-        warnings.push((entry.span, text.to_owned()));
+        warnings.push(Warning::new(entry.span, text));
     }
     if let (Some(entry), OnOverlap::Skip | OnOverlap::Wait) =
         (section.own_entry("queue_limit"), on_overlap)
     {
         let text = "`queue_limit` has no effect without `on_overlap: queue`";
-        warnings.push((entry.span, text.to_owned()));
+        warnings.push(Warning::new(entry.span, text));
     }
 }

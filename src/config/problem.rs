@@ -54,6 +54,25 @@ impl Problem {
     }
 }
 
+/// Something that is allowed, but probably not what the author of the list meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Warning {
+    /// Where it is written.
+    pub(super) place: Span,
+    /// A full sentence.
+    pub(super) text: String,
+}
+
+impl Warning {
+    /// A warning about what is written at a place.
+    pub(super) fn new(place: Span, text: impl Into<String>) -> Self {
+        Self {
+            place,
+            text: text.into(),
+        }
+    }
+}
+
 /// All problems found so far; the same one is kept once, however many jobs inherit it.
 #[derive(Debug, Default)]
 pub(super) struct Problems {

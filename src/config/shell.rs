@@ -3,7 +3,7 @@
 
 /// An operator outside quotes and substitutions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operator {
+pub(super) enum Operator {
     /// `|` or `|&`.
     Pipe,
     /// `||`.
@@ -17,7 +17,7 @@ pub(crate) enum Operator {
 }
 
 /// The operators of a script, in order, each with its byte offset.
-pub(crate) fn operators(script: &str) -> Vec<(usize, Operator)> {
+pub(super) fn operators(script: &str) -> Vec<(usize, Operator)> {
     let mut found = Vec::new();
     let mut reader = ScriptReader::new(script);
     while let Some((at, c)) = reader.next_outside_quotes() {

@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 
 use super::duration::{parse_duration, show_duration};
 use super::node::Node;
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Warning};
 use super::section::{Section, ValueError};
 use super::source::Span;
 use super::values;
@@ -28,12 +28,12 @@ pub(super) fn read(
     place: Span,
     meant: &[&str],
     problems: &mut Problems,
-    warnings: &mut Vec<(Span, String)>,
+    warnings: &mut Vec<Warning>,
 ) -> Option<When> {
     let zone = section.read("timezone", problems, timezone);
     if let Some(entry) = section.own_entry("timezone") {
         let doubt = entry.value.text().and_then(zone::doubtful);
-        warnings.extend(doubt.map(|text| (entry.value.span, text)));
+        warnings.extend(doubt.map(|text| Warning::new(entry.value.span, text)));
     }
     let read_cron = |problems: &mut Problems| {
         section.read("schedule", problems, |n| cron(n, zone.unwrap_or(Tz::UTC)))
@@ -42,11 +42,10 @@ pub(super) fn read(
         (Some(_), None) => read_cron(problems),
         (None, Some(_)) => {
             if let Some(zone) = section.own_entry("timezone") {
-                warnings.push((
+                warnings.push(Warning::new(
                     zone.span,
                     "`timezone` has no effect on `every`, whose occurrences are multiples of the \
-                     interval since 1970 in UTC"
-                        .to_owned(),
+                     interval since 1970 in UTC",
                 ));
             }
             section.read("every", problems, every)
@@ -110,10 +109,10 @@ pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
 }
 
 /// Returns a warning if the time zone of `defaults:` probably differs from the one intended.
-pub(super) fn doubt_of_defaults(section: Section<'_>) -> Option<(Span, String)> {
+pub(super) fn doubt_of_defaults(section: Section<'_>) -> Option<Warning> {
     let entry = section.entry("timezone")?;
     let doubt = entry.value.text().and_then(zone::doubtful)?;
-    Some((entry.value.span, doubt))
+    Some(Warning::new(entry.value.span, doubt))
 }
 
 /// `jitter:` as written.
@@ -196,6 +195,10 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
 fn every(node: &Node) -> Result<Schedule, ValueError> {
     let period = values::duration(node).map_err(|trouble| {
         let text = node.text().unwrap_or("").trim();
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+            // An interval without its unit, and no hour of the day.
+            return trouble;
+        }
         let help = match reading(&format!("every {text}")) {
             Some(Reading::Every(period)) => format!("write `every: {period}`"),
             Some(Reading::Cron(cron)) => {

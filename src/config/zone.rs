@@ -115,7 +115,7 @@ fn is_offset(text: &str) -> bool {
     })
 }
 
-/// What is allowed but hardly meant: names of zones that do not do what they look like.
+/// What is allowed, but probably not meant: names of zones that do not do what they look like.
 pub(super) fn doubtful(text: &str) -> Option<String> {
     let upper = text.to_ascii_uppercase();
     match upper.as_str() {

@@ -16,8 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::core::{Event, JobIx};
-use super::message::Message;
+use super::core::JobIx;
 use super::reporter::Reporter;
 use super::spool::Spool;
 use super::turns::RequestTurns;
@@ -52,10 +51,29 @@ pub(crate) struct PendingFinish {
     pub(crate) spooled: bool,
 }
 
+/// What the finisher reports to the daemon's loop.
+#[derive(Debug)]
+pub(super) enum FinisherNotice {
+    /// The result of a run of this job has reached the store, or must not hold up the job any longer.
+    RunClosed(JobIx),
+    /// The store did not accept a result.
+    StoreFailed(StoreError),
+}
+
+/// Takes notices without waiting.
+type Notices = Box<dyn Fn(FinisherNotice) + Send>;
+
 enum Order {
     PendingFinish(Box<PendingFinish>),
     Retry,
-    Close(Instant, oneshot::Sender<Vec<Finish>>),
+    End(EndRequest),
+}
+
+/// The order to deliver what can be delivered until then, and to end.
+struct EndRequest {
+    limit: Instant,
+    /// Receives what is left.
+    rest: oneshot::Sender<Vec<Finish>>,
 }
 
 /// The handle of the finisher's task.
@@ -70,7 +88,7 @@ impl Finisher {
     pub(crate) fn start(
         store: Arc<dyn Store>,
         spool: Spool,
-        notices: mpsc::UnboundedSender<Message>,
+        notices: impl Fn(FinisherNotice) + Send + 'static,
         reporter: Reporter,
     ) -> Self {
         let (inbox, orders) = mpsc::unbounded_channel();
@@ -78,7 +96,7 @@ impl Finisher {
         let task = FinishTask {
             store,
             spool,
-            notices,
+            notices: Box::new(notices),
             reporter,
             count,
             backlog: BTreeMap::new(),
@@ -120,14 +138,18 @@ impl Finisher {
         let _ = tokio::time::timeout(limit, idle).await;
     }
 
-    /// Delivers what can be delivered within `limit` and answers the rest.
-    pub(crate) async fn close(&self, limit: Duration) -> Vec<Finish> {
-        let (answer, rest) = oneshot::channel();
-        let close = Order::Close(Instant::now() + limit, answer);
-        if self.inbox.send(close).is_err() {
+    /// Delivers what can be delivered within `limit`, ends the task, and returns the rest.
+    pub(crate) async fn end(&self, limit: Duration) -> Vec<Finish> {
+        let (rest, left) = oneshot::channel();
+        let limit = Instant::now() + limit;
+        if self
+            .inbox
+            .send(Order::End(EndRequest { limit, rest }))
+            .is_err()
+        {
             return Vec::new();
         }
-        rest.await.unwrap_or_default()
+        left.await.unwrap_or_default()
     }
 }
 
@@ -141,7 +163,7 @@ struct Try {
 struct FinishTask {
     store: Arc<dyn Store>,
     spool: Spool,
-    notices: mpsc::UnboundedSender<Message>,
+    notices: Notices,
     /// Takes each verdict that the store has.
     reporter: Reporter,
     /// How many results are being delivered.
@@ -174,9 +196,9 @@ struct FinishTask {
 
 impl FinishTask {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let mut closing: Option<(Instant, oneshot::Sender<Vec<Finish>>)> = None;
+        let mut ending: Option<EndRequest> = None;
         loop {
-            let limit = closing.as_ref().map(|(limit, _)| *limit);
+            let limit = ending.as_ref().map(|end| end.limit);
             // What its own job's keys hold up is tried once more, and then handed back.
             let done =
                 self.backlog.is_empty() && self.tries.is_empty() && self.announcing.is_empty();
@@ -189,10 +211,10 @@ impl FinishTask {
                 order = orders.recv() => match order {
                     Some(Order::PendingFinish(pending)) => self.take(pending),
                     Some(Order::Retry) => self.retry_at = Instant::now(),
-                    Some(Order::Close(limit, answer)) => {
+                    Some(Order::End(end)) => {
                         self.retry_at = Instant::now();
                         self.retry_unusable();
-                        closing = Some((limit, answer));
+                        ending = Some(end);
                     }
                     None => return,
                 },
@@ -210,7 +232,7 @@ impl FinishTask {
                 }
             }
         }
-        if let Some((_, answer)) = closing {
+        if let Some(end) = ending {
             // A try that is under way may or may not have arrived; once more does no harm.
             self.tries.abort_all();
             let mut rest = self.under_way;
@@ -220,7 +242,7 @@ impl FinishTask {
                     .chain(self.unusable)
                     .map(|(n, pending)| (n, pending.finish)),
             );
-            let _ = answer.send(rest.into_values().collect());
+            let _ = end.rest.send(rest.into_values().collect());
         }
     }
 
@@ -230,9 +252,9 @@ impl FinishTask {
         self.spooled += usize::from(pending.spooled);
         self.count.send_modify(|count| *count += 1);
         // What goes to the same part of the store keeps its order.
-        let place = self.store.shard(&pending.finish.lock);
+        let shard = self.store.shard(&pending.finish.lock);
         let waits =
-            (self.backlog.values()).any(|before| self.store.shard(&before.finish.lock) == place);
+            (self.backlog.values()).any(|before| self.store.shard(&before.finish.lock) == shard);
         if waits {
             self.backlog.insert(number, pending);
             self.spool_soon();
@@ -311,7 +333,7 @@ impl FinishTask {
                 );
             }
             if let Some(job) = pending.job.take() {
-                let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
+                (self.notices)(FinisherNotice::RunClosed(job));
             }
         }
         if self.unusable.is_empty() {
@@ -333,7 +355,7 @@ impl FinishTask {
             {
                 pending.lease = None;
                 if let Some(job) = pending.job.take() {
-                    let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
+                    (self.notices)(FinisherNotice::RunClosed(job));
                 }
             }
         }
@@ -369,7 +391,7 @@ impl FinishTask {
                 if again {
                     self.delay = (self.delay * 2).min(LONGEST_DELAY);
                 }
-                let _ = self.notices.send(Message::StoreFailed(error));
+                (self.notices)(FinisherNotice::StoreFailed(error));
             }
         }
     }
@@ -408,7 +430,8 @@ impl FinishTask {
                 scheduled_at = record.scheduled_at.map(tracing::field::display),
                 host = record.host.as_ref().map(tracing::field::display),
                 "the result of this run arrived after its lease had expired; it is recorded. Another \
-                 run may have started meanwhile"
+                 run may have started once the lease had expired; this one had ended by then, unless \
+                 it has on_lost: continue"
             );
         }
         drop(lease);
@@ -420,7 +443,7 @@ impl FinishTask {
         }
         self.count.send_modify(|count| *count -= 1);
         if let Some(job) = job {
-            let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
+            (self.notices)(FinisherNotice::RunClosed(job));
         }
         if spooled {
             self.spooled -= 1;

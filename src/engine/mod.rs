@@ -7,7 +7,6 @@
 pub(crate) mod core;
 pub(crate) mod daemon;
 mod finisher;
-mod message;
 mod reporter;
 mod requests;
 pub(crate) mod spool;

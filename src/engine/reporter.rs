@@ -7,7 +7,7 @@ use crate::store::{Claim, CopyReply, Record};
 
 /// Reports to notifications and metrics. Reporting never waits.
 #[derive(Debug, Clone)]
-pub(crate) struct Reporter {
+pub(super) struct Reporter {
     pub(crate) notifier: Notifier,
     pub(crate) metrics: Metrics,
     pub(crate) host: HostName,

@@ -1,9 +1,9 @@
-//! Verdicts that outlive the daemon: written to disk while the store does not take them, delivered
-//! after its next start.
+//! Results of runs that outlive the daemon: written to disk while the store does not accept them, delivered
+//! after the daemon's next start.
 //!
 //! One file per host, JSON lines, replaced as a whole; a run by hand whose record does not arrive
 //! leaves a file of its own, for two processes cannot replace one file. The daemon reads all of
-//! them at its start. A verdict delivered twice is written once, for the store knows its token.
+//! them at its start. A result delivered twice is recorded once, for the store knows its token.
 
 mod file;
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config;
+use crate::config::{self, SPOOL_FILES};
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{Finish, Lock, LockKey, Record, Retention, StoreSettings};
 
@@ -41,16 +41,16 @@ struct SpoolLine {
 }
 
 impl Spool {
-    /// Returns the path of the spool of a host's daemon for a store, in the state directory.
+    /// Returns the spool of a host's daemon for a store. Its file lies in the state directory.
     pub(crate) fn of(host: &HostName, settings: &StoreSettings) -> Self {
-        let mut spool = Self::named(&format!("undelivered-{host}.jsonl"), settings);
+        let mut spool = Self::named(&format!("{SPOOL_FILES}{host}.jsonl"), settings);
         spool.left = spool.path.as_deref().map(left_by_hand).unwrap_or_default();
         spool
     }
 
     /// The spool of one run by hand: the next daemon of the host delivers it.
     pub(crate) fn of_run(host: &HostName, run_id: &RunId, settings: &StoreSettings) -> Self {
-        Self::named(&format!("undelivered-{host}@{run_id}.jsonl"), settings)
+        Self::named(&format!("{SPOOL_FILES}{host}@{run_id}.jsonl"), settings)
     }
 
     /// Where it lies; `None` when this process has no place for one.
@@ -111,7 +111,7 @@ impl Spool {
         }
     }
 
-    /// Keeps these verdicts for the next start, and those of other stores.
+    /// Keeps these results for the next start, and those for other stores.
     pub(crate) fn keep(&self, undelivered: &[Finish]) -> io::Result<()> {
         let Some(path) = &self.path else {
             return if undelivered.is_empty() {

@@ -16,19 +16,19 @@ const FINISHES: usize = 32;
 
 /// The turns of one sort of request, first come, first served in each part of the store.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestTurns {
+pub(super) struct RequestTurns {
     most: usize,
     parts: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
 }
 
 impl RequestTurns {
     /// Those of claims.
-    pub(crate) fn of_claims() -> Self {
+    pub(super) fn of_claims() -> Self {
         Self::of(CLAIMS)
     }
 
     /// Those of verdicts.
-    pub(crate) fn of_finishes() -> Self {
+    pub(super) fn of_finishes() -> Self {
         Self::of(FINISHES)
     }
 
@@ -40,7 +40,7 @@ impl RequestTurns {
     }
 
     /// Waits for a turn, which lasts until the permit is dropped. `part` is what
-    /// [`Store::place`](crate::store::Store::place) returns for the lock.
+    /// [`Store::shard`](crate::store::Store::shard) returns for the lock.
     pub(crate) async fn take(&self, part: u64) -> Option<OwnedSemaphorePermit> {
         let turns = {
             // Nothing that holds the guard can panic half-way through a change.

@@ -189,3 +189,9 @@ impl BootInstant {
         self.since(Self::now())
     }
 }
+
+/// Returns the instant so many seconds after boot.
+#[cfg(test)]
+pub(crate) const fn seconds_after_boot(seconds: u64) -> BootInstant {
+    BootInstant::from_duration(Duration::from_secs(seconds))
+}

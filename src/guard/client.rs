@@ -43,6 +43,8 @@ pub struct Deadlines {
 pub struct Running {
     /// Its process id.
     pub pid: i32,
+    /// When its process had become the command, as the guard saw it.
+    pub started_at: BootInstant,
     /// Lines as they come, then [`ProcessEvent::Exited`] as the last one, once the whole tree is dead.
     pub events: mpsc::Receiver<ProcessEvent>,
     run: RunId,
@@ -138,8 +140,8 @@ impl Processes {
                 started.await
             }
         };
-        let pid = match started {
-            Ok(Ok(pid)) => pid,
+        let (pid, started_at) = match started {
+            Ok(Ok(started)) => started,
             Ok(Err(refused)) => return Err(refusal::explain(&refused, &spawn)),
             // The serving task broke off: the guard may have been asked.
             Err(_) => return Err(SpawnError::NoReport),
@@ -148,6 +150,7 @@ impl Processes {
         tokio::spawn(output::pump(sources, exited, sender));
         Ok(Running {
             pid,
+            started_at,
             events,
             run: spawn.run,
             serial,
@@ -247,6 +250,7 @@ impl ScriptedGuard {
         let (events, received) = mpsc::channel(1);
         let running = Running {
             pid: 0,
+            started_at: BootInstant::BOOT,
             events: received,
             run: run.clone(),
             serial: 0,

@@ -32,6 +32,9 @@ pub struct Spawn {
     /// The command is not executed before this instant: its process is prepared, and waits; `None`: at
     /// once.
     pub start: Option<BootInstant>,
+    /// The command is not executed at this instant or later. One that has begun goes on. `None`: no limit but
+    /// the deadline.
+    pub start_until: Option<BootInstant>,
     /// When SIGKILL of the whole tree must be sent at the latest, unless extended; `None` for
     /// `on_lost: continue` and for runs without a lease.
     pub deadline: Option<BootInstant>,
@@ -181,7 +184,7 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// The deadline had passed before the guard came to it.
-    #[error("the lease expired before the command could start")]
+    #[error("the lease was lost before the command could start")]
     TooLate,
     /// It was withdrawn before the instant of its start. The command was not started.
     #[error("it was withdrawn before its instant")]

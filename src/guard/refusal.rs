@@ -41,6 +41,7 @@ pub(super) fn explain(refused: &SpawnRefused, spawn: &Spawn) -> SpawnError {
         SpawnRefused::TooLate => SpawnError::TooLate,
         SpawnRefused::GuardGone => SpawnError::GuardGone,
         SpawnRefused::NoReport => SpawnError::NoReport,
+        // The run was withdrawn before its command began: the guard took the permit first.
         SpawnRefused::Failed(StartStep::Wait, libc::ECANCELED) => SpawnError::Withdrawn,
         SpawnRefused::Failed(step, errno) => {
             let source = io::Error::from_raw_os_error(*errno);

@@ -45,7 +45,7 @@ pub(super) struct PendingSpawn {
     pub(super) run: RunId,
     pub(super) packet: Vec<u8>,
     pub(super) fds: Vec<OwnedFd>,
-    pub(super) started: oneshot::Sender<Result<i32, SpawnRefused>>,
+    pub(super) started: oneshot::Sender<Result<(i32, BootInstant), SpawnRefused>>,
     pub(super) exited: oneshot::Sender<Exit>,
 }
 
@@ -89,7 +89,7 @@ struct GuardedRun {
 }
 
 enum StartState {
-    Asked(oneshot::Sender<Result<i32, SpawnRefused>>),
+    Asked(oneshot::Sender<Result<(i32, BootInstant), SpawnRefused>>),
     Started(i32),
 }
 
@@ -261,7 +261,7 @@ impl GuardTask {
         self.silence = None;
         match answer {
             GuardReply::Ready => {}
-            GuardReply::Started(serial, pid) => self.started(serial, pid),
+            GuardReply::Started(serial, pid, at) => self.started(serial, pid, at),
             GuardReply::Failed(serial, step, errno) => {
                 self.refuse(serial, SpawnRefused::Failed(step, errno));
             }
@@ -289,13 +289,13 @@ impl GuardTask {
         }
     }
 
-    fn started(&mut self, serial: u64, pid: i32) {
+    fn started(&mut self, serial: u64, pid: i32, at: BootInstant) {
         let Some(entry) = self.entries.get_mut(&serial) else {
             return;
         };
         if let StartState::Asked(started) =
             std::mem::replace(&mut entry.state, StartState::Started(pid))
-            && started.send(Ok(pid)).is_err()
+            && started.send(Ok((pid, at))).is_err()
         {
             // The caller has given up meanwhile.
             self.queue(wire::end(serial), Vec::new(), None);

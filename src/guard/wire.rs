@@ -2,6 +2,11 @@
 //!
 //! Integers are in native order (both ends are this very program on this very machine); a text
 //! is a length and its bytes. File descriptors are sent with the packet.
+//!
+//! The packets are written by hand because the two ends have different types: the daemon writes the [`Spawn`]
+//! of a caller, and the guard reads texts that end in a zero byte, which it passes to `execve` as they are.
+//! JSON, the only format of serde among the dependencies, has no bytes that are not UTF-8, which arguments and
+//! environment may have, and [`extend`] must know the size of a packet while it writes it ([`PACKET_MAX`]).
 
 mod bytes;
 
@@ -54,8 +59,8 @@ pub(super) enum GuardRequest {
 pub(super) enum GuardReply {
     /// It is ready to serve, or still alive.
     Ready,
-    /// The command runs, under this process id.
-    Started(u64, i32),
+    /// The command runs, under this process id, since this instant.
+    Started(u64, i32, BootInstant),
     /// A step on the way to the command failed with this error number.
     Failed(u64, StartStep, i32),
     /// The deadline had passed.
@@ -121,6 +126,8 @@ pub(super) struct StartRequest {
     pub(super) run: Vec<u8>,
     /// The command is not executed before this instant.
     pub(super) start: Option<BootInstant>,
+    /// Nor at this one or later.
+    pub(super) start_until: Option<BootInstant>,
     pub(super) deadline: Option<BootInstant>,
     pub(super) signal: i32,
     pub(super) grace: Duration,
@@ -138,7 +145,7 @@ pub(super) struct StartRequest {
 pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(2048));
     w.u8(SPAWN).u64(serial).bytes(spawn.run.as_str().as_bytes());
-    for at in [spawn.start, spawn.deadline] {
+    for at in [spawn.start, spawn.start_until, spawn.deadline] {
         w.option(at, |w, at| {
             w.duration(at.to_duration());
         });
@@ -227,6 +234,15 @@ pub(super) fn ping() -> Vec<u8> {
     vec![PING]
 }
 
+impl StartRequest {
+    /// Whether it is too late to execute the command.
+    pub(super) fn is_late(&self) -> bool {
+        let now = BootInstant::now();
+        let limits = [self.start_until, self.deadline];
+        limits.into_iter().flatten().any(|at| at <= now)
+    }
+}
+
 impl GuardRequest {
     /// Reads a packet; `None` when it is not one of ours.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
@@ -257,6 +273,7 @@ fn order(r: &mut ByteReader<'_>) -> Option<StartRequest> {
         serial: r.u64()?,
         run: r.bytes()?.to_vec(),
         start: r.option(instant)?,
+        start_until: r.option(instant)?,
         deadline: r.option(instant)?,
         signal: r.i32()?,
         grace: r.duration()?,
@@ -279,10 +296,14 @@ fn order(r: &mut ByteReader<'_>) -> Option<StartRequest> {
 impl GuardReply {
     /// The packet.
     pub(super) fn write(self) -> Vec<u8> {
-        let mut w = Writer(Vec::with_capacity(24));
+        let mut w = Writer(Vec::with_capacity(32));
         match self {
             Self::Ready => w.u8(READY),
-            Self::Started(serial, pid) => w.u8(STARTED).u64(serial).i32(pid),
+            Self::Started(serial, pid, at) => w
+                .u8(STARTED)
+                .u64(serial)
+                .i32(pid)
+                .duration(at.to_duration()),
             Self::Failed(serial, step, errno) => w.u8(FAILED).u64(serial).u8(step as u8).i32(errno),
             Self::TooLate(serial) => w.u8(TOO_LATE).u64(serial),
             Self::Exited {
@@ -322,7 +343,11 @@ impl GuardReply {
         let mut r = ByteReader(packet);
         Some(match r.u8()? {
             READY => Self::Ready,
-            STARTED => Self::Started(r.u64()?, r.i32()?),
+            STARTED => Self::Started(
+                r.u64()?,
+                r.i32()?,
+                BootInstant::from_duration(r.duration()?),
+            ),
             FAILED => Self::Failed(r.u64()?, StartStep::from_code(r.u8()?)?, r.i32()?),
             TOO_LATE => Self::TooLate(r.u64()?),
             EXITED => {

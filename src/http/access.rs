@@ -18,12 +18,12 @@ use crate::config::{TokenRight, Tokens};
 /// Checks a request for something that not everybody may read.
 pub(super) fn check(
     headers: &HeaderMap,
-    way: Transport,
+    transport: Transport,
     tokens: Option<&Tokens>,
 ) -> Result<(), HttpFailure> {
     match tokens {
         Some(tokens) => check_token(headers, tokens),
-        None if way == Transport::Unix => Ok(()),
+        None if transport == Transport::Unix => Ok(()),
         None => check_host(headers),
     }
 }
@@ -32,16 +32,16 @@ pub(super) fn check(
 /// the other users of this machine need a token.
 pub(super) fn check_for_output(
     headers: &HeaderMap,
-    way: Transport,
+    transport: Transport,
     tokens: Option<&Tokens>,
 ) -> Result<(), HttpFailure> {
-    if tokens.is_none() && way != Transport::Unix {
+    if tokens.is_none() && transport != Transport::Unix {
         return Err(HttpFailure::new(
             StatusCode::FORBIDDEN,
             "the output of runs needs a token, and this server has none: set `token_file`",
         ));
     }
-    check(headers, way, tokens)
+    check(headers, transport, tokens)
 }
 
 /// Checks a request to do something. Returns the name of its token, which has the right to act.

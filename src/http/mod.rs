@@ -16,8 +16,8 @@
 //! | `reply` | replies and errors |
 //!
 //! What the API replies and does comes from [`Views`], which the commands implement: the same bytes as
-//! `--json`. Engine, store and guard do not know this module, except for the daemon's start, reload
-//! and end.
+//! `--json`. Engine, store and guard do not know this module, except for `engine::daemon::front`, which
+//! starts and ends the server, gives it a new list, and publishes the snapshots.
 
 mod access;
 mod connections;
@@ -105,14 +105,14 @@ pub(crate) struct ViewText {
     pub(crate) text: String,
     /// What is missing in it, because a part of the store cannot be read.
     pub(crate) missing: Option<String>,
-    /// How far the output of a run is, if it is one.
+    /// How far into the output of a run it reaches, if it shows one.
     pub(crate) position: Option<OutputPosition>,
 }
 
-/// How far the output of a run is in a view.
+/// How far into the output of a run a view reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutputPosition {
-    /// How many bytes the command has written until here.
+    /// How many bytes of the output were stored up to there, also in files that are removed by now.
     pub(crate) offset: u64,
     /// Whether nothing more can follow.
     pub(crate) is_complete: bool,
@@ -121,7 +121,7 @@ pub(crate) struct OutputPosition {
 /// Why there is no view.
 #[derive(Debug)]
 pub(crate) enum ViewError {
-    /// The request asks for what cannot be.
+    /// The request is invalid.
     Request(String),
     /// The store does not reply.
     Unavailable(String),
@@ -144,8 +144,8 @@ pub(crate) trait Views: std::fmt::Debug + Send + Sync {
         source: &ViewSource,
     ) -> Result<ViewText, ViewError>;
 
-    /// Does something, as the body of the request says, for who has the token of this name. Returns what
-    /// was done; `missing` is what was not.
+    /// Does something, as the body of the request says, for the holder of the token with this name. Returns
+    /// what was done; `missing` is what was not.
     async fn act(
         &self,
         action: FleetAction,
@@ -241,6 +241,7 @@ impl HttpServer {
                     Err(error) => drop(started.send(Err(error.into()))),
                 }
             });
+            // A store call may hang in a blocking thread; the end must not wait for it.
             runtime.shutdown_background();
             let _ = end.send(());
         };

@@ -128,9 +128,13 @@ impl HttpRoutes {
     }
 
     /// Replies to a request. Only an action has its body read.
-    pub(super) async fn reply(&self, request: Request<Incoming>, way: Transport) -> HttpReply {
+    pub(super) async fn reply(
+        &self,
+        request: Request<Incoming>,
+        transport: Transport,
+    ) -> HttpReply {
         let (head, body) = request.into_parts();
-        let reply = self.reply_to(&head, body, way).await;
+        let reply = self.reply_to(&head, body, transport).await;
         let reply = reply.unwrap_or_else(|failure| failure.reply());
         let (method, path) = (&head.method, head.uri.path());
         tracing::debug!("http: {method} {path}: {}", reply.status().as_u16());
@@ -141,11 +145,12 @@ impl HttpRoutes {
         &self,
         head: &Parts,
         body: Incoming,
-        way: Transport,
+        transport: Transport,
     ) -> Result<HttpReply, HttpFailure> {
-        let (route, client) = self.route(&head.method, head.uri.path(), &head.headers, way)?;
+        let (route, caller) =
+            self.route(&head.method, head.uri.path(), &head.headers, transport)?;
         let query = QueryParameters::parse(head.uri.query()).map_err(bad_request)?;
-        match (route, client) {
+        match (route, caller) {
             (HttpRoute::FleetAction(action), Caller::Actor(token)) => {
                 query.of(&[]).map_err(bad_request)?;
                 self.act(action, &read_body(body).await?, &token).await
@@ -154,13 +159,13 @@ impl HttpRoutes {
         }
     }
 
-    /// Finds what is asked for, if the client may ask for it.
+    /// Finds what is asked for, if the caller may ask for it.
     fn route(
         &self,
         method: &Method,
         path: &str,
         headers: &HeaderMap,
-        way: Transport,
+        transport: Transport,
     ) -> Result<(HttpRoute, Caller), HttpFailure> {
         let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok());
         if length.and_then(|it| it.parse().ok()) > Some(BODY_MAX) {
@@ -177,21 +182,21 @@ impl HttpRoutes {
             return Err(HttpFailure::method(shown));
         }
         let tokens = self.tokens.borrow();
-        let client = match route {
+        let caller = match route {
             HttpRoute::Health | HttpRoute::Ready => Caller::Reader,
             HttpRoute::FleetAction(_) => {
                 Caller::Actor(access::check_to_act(headers, tokens.as_ref())?)
             }
             HttpRoute::FleetView(FleetView::Logs) => {
-                access::check_for_output(headers, way, tokens.as_ref())?;
+                access::check_for_output(headers, transport, tokens.as_ref())?;
                 Caller::Reader
             }
             _ => {
-                access::check(headers, way, tokens.as_ref())?;
+                access::check(headers, transport, tokens.as_ref())?;
                 Caller::Reader
             }
         };
-        Ok((route, client))
+        Ok((route, caller))
     }
 
     async fn serve(

@@ -15,14 +15,14 @@ pub(crate) enum WaitLimit {
 
 /// What is left of a [`WaitLimit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TimeLeft {
+pub(super) enum TimeLeft {
     Time(Duration),
     Unbounded,
 }
 
 /// Why a claim was not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Setback {
+pub(super) enum Setback {
     /// The lock is held for this long, unless it is renewed.
     Held(Option<Duration>),
     /// The store may have lost data, and grants nothing for this long.

@@ -1,4 +1,4 @@
-//! What handles send to the watchdog thread, and how it reports back to them.
+//! What the handles of leases send to the watchdog thread, and how it reports back to them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -50,7 +50,8 @@ pub(super) struct LeaseSubscriber {
     /// Why renewals have failed since the last one that succeeded.
     pub(super) trouble: watch::Sender<Option<StoreError>>,
     pub(super) fields: LeaseFields,
-    /// Set once the run has ended, and only its result waits for the store.
+    /// Set once the run has ended, and only its result waits for the store. Failed renewals are then logged
+    /// differently, as there is no job to kill.
     pub(super) run_ended: Arc<AtomicBool>,
     /// Dropped with the subscriber.
     pub(super) _while_held: Option<OnDrop>,
@@ -78,6 +79,11 @@ impl LeaseFields {
             job: run.map(|run| run.job.clone()),
             scheduled_at: run.and_then(|run| run.scheduled_at),
         }
+    }
+
+    /// The name for people: the job, or the lock of a lease without one.
+    pub(super) fn label(&self) -> &str {
+        self.job.as_ref().map_or(&self.lock, JobName::as_str)
     }
 }
 

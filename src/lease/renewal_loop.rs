@@ -289,14 +289,10 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             held.partition(|lease| lease.run_ended.load(Ordering::Relaxed));
         if !living.is_empty() {
             let of = leases_of(&living);
-            let then = if living.iter().all(|lease| lease.run.is_none()) {
-                "Each is lost when it expires"
-            } else {
-                "Each run is killed before its lease expires"
-            };
             tracing::warn!(
                 leases = living.len(),
-                "cannot renew {of}: {error}; retrying. {then}{}",
+                "cannot renew {of}: {error}; retrying. {}{}",
+                what_follows(&living),
                 first_end(&living)
             );
         }
@@ -384,8 +380,20 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
 /// `the lease of backup`; of many only the first are named.
 fn leases_of(leases: &[&LeaseSubscriber]) -> String {
     match leases {
-        [one] => format!("the lease of {}", one.fields.lock),
+        [one] => format!("the lease of {}", one.fields.label()),
         many => format!("the leases of {}", named(many)),
+    }
+}
+
+/// What happens when these leases are not renewed: only of some the guard kills the run.
+fn what_follows(leases: &[&LeaseSubscriber]) -> &'static str {
+    let guarded = leases.iter().filter(|lease| lease.run.is_some()).count();
+    if guarded == 0 {
+        "Each is lost when it expires"
+    } else if guarded == leases.len() {
+        "Each run is killed before its lease expires"
+    } else {
+        "Each run without on_lost: continue is killed before its lease expires"
     }
 }
 
@@ -394,7 +402,7 @@ fn results_of(leases: &[&LeaseSubscriber]) -> String {
     match leases {
         [one] => format!(
             "the result of the run of {}, which has ended, waits for the store",
-            one.fields.lock
+            one.fields.label()
         ),
         many => format!(
             "the results of {} runs, which have ended, wait for the store ({})",
@@ -407,7 +415,7 @@ fn results_of(leases: &[&LeaseSubscriber]) -> String {
 fn named(leases: &[&LeaseSubscriber]) -> String {
     const SHOWN: usize = 3;
     let names: Vec<&str> = (leases.iter().take(SHOWN))
-        .map(|lease| lease.fields.lock.as_str())
+        .map(|lease| lease.fields.label())
         .collect();
     match leases.len().saturating_sub(SHOWN) {
         0 => names.join(", "),
@@ -429,8 +437,8 @@ fn first_end(leases: &[&LeaseSubscriber]) -> String {
     let at = Timestamp::now().plus(first.remaining());
     let at = Timestamp::from_secs(at.millis().div_euclid(1_000));
     match leases.len() {
-        1 => format!(", at {at}"),
-        _ => format!(", the first at {at}"),
+        1 => format!("; the lease expires at {at}"),
+        _ => format!("; the first lease expires at {at}"),
     }
 }
 

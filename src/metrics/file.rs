@@ -55,7 +55,7 @@ impl MetricsFile {
 
 impl MetricsFileTask {
     /// Removes the file: a collector must not go on reporting what a daemon did that has ended.
-    pub(crate) fn close(self) {
+    pub(crate) fn remove(self) {
         self.task.abort();
         let path = &self.file.0;
         if let Err(error) = refuse_another_file(path).and_then(|()| fs::remove_file(path)) {

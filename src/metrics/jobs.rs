@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::histogram::seconds_of;
+use super::text::Summed;
 use crate::config::Job;
 use crate::names::JobName;
 use crate::store::Outcome;
@@ -59,11 +60,11 @@ impl JobSeries {
     }
 
     /// How many runs ended, and how long they took in all, in seconds.
-    pub(super) fn durations(&self) -> (u64, f64) {
-        (
-            self.runs.load(Ordering::Relaxed),
-            seconds_of(&self.sum_micros),
-        )
+    pub(super) fn durations(&self) -> Summed {
+        Summed {
+            count: self.runs.load(Ordering::Relaxed),
+            sum: seconds_of(&self.sum_micros),
+        }
     }
 }
 

@@ -82,7 +82,7 @@ impl MetricsPage {
         let mut family = page.family(&catalog::RUN_DURATION);
         for (job, series) in &series {
             let durations = series.durations();
-            if durations.0 > 0 {
+            if durations.count > 0 {
                 family.summary(&[("job_name", job)], durations);
             }
         }

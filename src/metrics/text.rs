@@ -42,6 +42,15 @@ impl TextFormat {
 /// The labels of a sample.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
+/// What a summary without quantiles says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Summed {
+    /// How many there were.
+    pub(super) count: u64,
+    /// Their sum.
+    pub(super) sum: f64,
+}
+
 /// A page that is being written. Families come one after the other, each with all its samples.
 #[derive(Debug)]
 pub(super) struct PageText {
@@ -104,9 +113,9 @@ impl FamilyText<'_> {
     }
 
     /// The count and the sum of a summary without quantiles.
-    pub(super) fn summary(&mut self, labels: Labels<'_>, (count, sum): (u64, f64)) {
-        self.line("_count", labels, &count.to_string());
-        self.line("_sum", labels, &number(sum));
+    pub(super) fn summary(&mut self, labels: Labels<'_>, summary: Summed) {
+        self.line("_count", labels, &summary.count.to_string());
+        self.line("_sum", labels, &number(summary.sum));
     }
 
     /// The samples of a histogram.
@@ -117,7 +126,8 @@ impl FamilyText<'_> {
             self.line("_bucket", &labels, &count.to_string());
         }
         let count = reading.buckets.last().map_or(0, |(_, count)| *count);
-        self.summary(labels, (count, reading.sum));
+        let sum = reading.sum;
+        self.summary(labels, Summed { count, sum });
     }
 
     fn line(&mut self, suffix: &str, labels: Labels<'_>, value: &str) {

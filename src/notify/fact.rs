@@ -70,7 +70,16 @@ pub(super) enum Fact {
     /// A run has ended; its verdict follows.
     Over(RunId),
     /// The daemon ends.
-    Close(Instant, oneshot::Sender<()>),
+    End(LastMessages),
+}
+
+/// The order to send what is waiting, and to end.
+#[derive(Debug)]
+pub(super) struct LastMessages {
+    /// Until then.
+    pub(super) until: Instant,
+    /// Learns that it is done.
+    pub(super) done: oneshot::Sender<()>,
 }
 
 /// A run whose command was started.

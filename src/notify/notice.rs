@@ -32,7 +32,7 @@ pub(crate) struct Notice {
 
 /// Whether something happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoticeKind {
+pub(super) enum NoticeKind {
     /// It did.
     Real,
     /// It did not: `notify-test`.

@@ -7,7 +7,7 @@ use super::notice::Notice;
 
 /// What is sent to a target.
 #[derive(Debug, Clone)]
-pub(crate) struct Notification {
+pub(super) struct Notification {
     /// What it is about.
     pub(crate) content: Content,
     /// How many messages to this target were given up on before it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::fact::{Fact, NotifiedList, NotifierSetup, Role, RunBegan};
+use super::fact::{Fact, LastMessages, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::task;
 use crate::names::{HostName, JobName, RunId};
 use crate::run::RunObserver;
@@ -135,17 +135,17 @@ impl Notifier {
         }
     }
 
-    /// Sends what is waiting, within this time; logs what was not sent.
-    pub(crate) async fn close(&self, limit: Duration) {
+    /// Sends what is waiting, within this time, and ends; logs what was not sent.
+    pub(crate) async fn end(&self, limit: Duration) {
         let Some(handle) = &self.0 else { return };
-        let (done, closed) = oneshot::channel();
+        let (done, ended) = oneshot::channel();
         let until = Instant::now() + limit;
-        let close = handle.facts.send(Fact::Close(until, done));
+        let end = handle.facts.send(Fact::End(LastMessages { until, done }));
         // The senders log what they have left at the limit, a little later.
         let limit = limit + Duration::from_secs(1);
         let _ = tokio::time::timeout(limit, async {
-            if close.await.is_ok() {
-                let _ = closed.await;
+            if end.await.is_ok() {
+                let _ = ended.await;
             }
         })
         .await;

@@ -173,13 +173,13 @@ impl Outbound {
         }
     }
 
-    /// Ends all senders; blocks until then.
-    pub(super) fn close(&self, until: std::time::Instant) {
+    /// Has all senders send what they have until then, and waits for their ends.
+    pub(super) fn end(&self, until: std::time::Instant) {
         let pingers = || self.pingers.values().flatten();
         for (_, sender) in &self.targets {
-            sender.close(until);
+            sender.end(until);
         }
-        pingers().for_each(|sender| sender.close(until));
+        pingers().for_each(|sender| sender.end(until));
         for (_, sender) in &self.targets {
             sender.wait(until);
         }

@@ -83,7 +83,7 @@ struct SenderState<Q> {
     /// How many events are being sent.
     in_hand: u64,
     /// Set once the daemon ends: until when messages may be sent.
-    closing: Option<Instant>,
+    ending: Option<Instant>,
     ended: bool,
 }
 
@@ -98,7 +98,7 @@ impl<Q: Queue> Sender<Q> {
             state: Mutex::new(SenderState {
                 queue,
                 in_hand: 0,
-                closing: None,
+                ending: None,
                 ended: false,
             }),
             changed: Condvar::new(),
@@ -122,8 +122,8 @@ impl<Q: Queue> Sender<Q> {
     }
 
     /// Asks the thread to send what it has until then, and to end.
-    pub(super) fn close(&self, until: Instant) {
-        self.shared.lock().closing = Some(until);
+    pub(super) fn end(&self, until: Instant) {
+        self.shared.lock().ending = Some(until);
         self.shared.changed.notify_all();
     }
 
@@ -247,10 +247,10 @@ impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), SendFailure>> SenderTh
         let mut state = self.shared.lock();
         loop {
             let now = Instant::now();
-            if state.closing.is_some_and(|until| now >= until) {
+            if state.ending.is_some_and(|until| now >= until) {
                 return None;
             }
-            let pace = match state.closing {
+            let pace = match state.ending {
                 Some(_) => Pace::Closing,
                 None => Pace::Steady,
             };
@@ -293,8 +293,8 @@ impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), SendFailure>> SenderTh
 
     /// How long the next try may take.
     fn limit(&self) -> Duration {
-        let closing = self.shared.lock().closing;
-        let left = closing.map(|until| until.saturating_duration_since(Instant::now()));
+        let ending = self.shared.lock().ending;
+        let left = ending.map(|until| until.saturating_duration_since(Instant::now()));
         left.map_or(TRY, |left| left.min(TRY))
     }
 
@@ -303,7 +303,7 @@ impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), SendFailure>> SenderTh
         let began = Instant::now();
         let mut state = self.shared.lock();
         loop {
-            let pause = match state.closing {
+            let pause = match state.ending {
                 Some(_) => pause.min(SHORT_PAUSE),
                 None => pause,
             };

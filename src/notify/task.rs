@@ -7,12 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::LAST_MESSAGES;
 use super::decide::{Earlier, Merged, NotifyRule};
-use super::fact::{Fact, NotifiedList, NotifierSetup, Role, RunBegan};
+use super::fact::{Fact, LastMessages, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::notice::{Notice, NoticeKind};
 use super::outbound::Outbound;
 use super::overdue::{Overdue, OverdueFinding, OverdueWatch};
@@ -78,19 +78,19 @@ impl NotifyTask {
         mut facts: mpsc::Receiver<Fact>,
         mut lists: watch::Receiver<NotifiedList>,
     ) {
-        let mut closing: Option<(Instant, oneshot::Sender<()>)> = None;
+        let mut ending: Option<LastMessages> = None;
         let mut open = true;
         loop {
-            let until = closing.as_ref().map(|(until, _)| *until - SENDING_RESERVE);
+            let until = ending.as_ref().map(|end| end.until - SENDING_RESERVE);
             if until.is_some_and(|until| self.histories.is_idle() || Instant::now() >= until) {
                 break;
             }
             let long = self.timers.first().map(|(at, _)| *at);
-            let overdue = self.overdue.next().filter(|_| closing.is_none());
+            let overdue = self.overdue.next().filter(|_| ending.is_none());
             // Every arm is cancel-safe: channels, join sets, timers.
             tokio::select! {
                 fact = facts.recv(), if open => match fact {
-                    Some(Fact::Close(until, done)) => closing = Some((until, done)),
+                    Some(Fact::End(end)) => ending = Some(end),
                     Some(fact) => self.take(fact),
                     None => open = false,
                 },
@@ -113,11 +113,11 @@ impl NotifyTask {
                 else => return,
             }
         }
-        if let Some((until, done)) = closing {
+        if let Some(LastMessages { until, done }) = ending {
             let outbound = self.outbound;
             // The senders are threads, and waiting for them blocks.
-            let closed = tokio::task::spawn_blocking(move || outbound.close(until.into_std()));
-            let _ = closed.await;
+            let ended = tokio::task::spawn_blocking(move || outbound.end(until.into_std()));
+            let _ = ended.await;
             let _ = done.send(());
         }
     }
@@ -125,7 +125,7 @@ impl NotifyTask {
     fn replace(&mut self, list: &NotifiedList) {
         let retired = self.outbound.replace(list);
         let until = std::time::Instant::now() + LAST_MESSAGES;
-        tokio::task::spawn_blocking(move || retired.close(until));
+        tokio::task::spawn_blocking(move || retired.end(until));
         self.watch_jobs(list);
     }
 
@@ -164,7 +164,7 @@ impl NotifyTask {
             Fact::Began(run) => self.began(run),
             Fact::Over(run_id) => self.forget_running(&run_id),
             // The loop takes it.
-            Fact::Close(..) => {}
+            Fact::End(_) => {}
         }
     }
 

@@ -12,7 +12,7 @@ use crate::store::{Outcome, Record};
 const JOBS_NAMED: usize = 10;
 
 /// What happened, in one line without markup.
-pub(crate) fn headline(message: &Notification) -> String {
+pub(super) fn headline(message: &Notification) -> String {
     let mut text = match &message.content {
         Content::One(notice) => of_notice(notice),
         Content::Digest(digest) => of_digest(digest),
@@ -99,12 +99,20 @@ fn of_record(notice: &Notice, record: &Record) -> String {
         Outcome::Missed => format!("{job} was missed"),
     };
     if notice.in_a_row > record.count.unwrap_or(1) {
-        let _ = write!(text, ", {} times in a row", notice.in_a_row);
+        // A failure, a kill by a person and a miss are one row.
+        let _ = match record.outcome {
+            Outcome::Skipped => write!(text, ", {} times in a row", notice.in_a_row),
+            _ => write!(
+                text,
+                ", {} occurrences in a row without success",
+                notice.in_a_row
+            ),
+        };
     }
     if let Some(reason) = &record.reason {
         let _ = match record.outcome {
-            // The reason is who asked for the run; why it failed stands before.
-            Outcome::Failed => write!(text, " ({reason})"),
+            // The reason is who asked for the run. Why it failed stands before: its exit.
+            Outcome::Failed if !exit(record).is_empty() => write!(text, " ({reason})"),
             _ => write!(text, ": {reason}"),
         };
     }
@@ -170,4 +178,48 @@ fn of_digest(digest: &Digest) -> String {
         digest.host,
         named.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{HostName, JobName};
+    use crate::notify::notice::NoticeKind;
+    use crate::store::Kind;
+    use crate::time::Timestamp;
+
+    /// The message about a run that failed, with this exit code and reason.
+    fn of_failed(exit_code: Option<i32>, reason: &str) -> String {
+        let job = JobName::parse("backup").expect("a name");
+        let host = HostName::parse("web1").expect("a name");
+        headline(&Notification::one(Notice {
+            event: JobEvent::Failed,
+            job: job.clone(),
+            host: host.clone(),
+            at: Timestamp::EPOCH,
+            run_id: None,
+            scheduled_at: None,
+            in_a_row: 1,
+            record: Some(Record {
+                host: Some(host),
+                exit_code,
+                reason: Some(reason.to_owned()),
+                ..Record::blank(job, Kind::Manual, Outcome::Failed)
+            }),
+            detail: None,
+            kind: NoticeKind::Real,
+        }))
+    }
+
+    #[test]
+    fn the_reason_says_why_a_run_failed_that_did_not_start_and_is_a_remark_about_others() {
+        assert_eq!(
+            of_failed(Some(3), "triggered by alice"),
+            "backup failed on web1 with exit code 3 (triggered by alice)"
+        );
+        assert_eq!(
+            of_failed(None, "cannot start /bin/x: no such file"),
+            "backup failed on web1: cannot start /bin/x: no such file"
+        );
+    }
 }

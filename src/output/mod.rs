@@ -36,6 +36,7 @@ mod writer;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::config::OUTPUT_DIRECTORY;
 pub(crate) use command::RunEnd;
 pub(crate) use entry::{LineEnd, OutputEntry, OutputNote, OutputOrigin};
 pub(crate) use keeper::{OutputKeeper, RunOutput};
@@ -46,5 +47,5 @@ pub(crate) const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 /// The directory of the output of runs, in a state directory.
 pub(crate) fn directory_in(state: &Path) -> PathBuf {
-    state.join("output")
+    state.join(OUTPUT_DIRECTORY)
 }

@@ -22,7 +22,7 @@ pub(super) struct RunFiles {
     number: u32,
     /// The bytes of the file that is written now, of the one before it, and of the first.
     sizes: Sizes,
-    /// What the command has written.
+    /// How many bytes of the output were written to the files, also to those that are removed by now.
     pub(super) taken: u64,
 }
 

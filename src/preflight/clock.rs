@@ -13,7 +13,7 @@ pub(crate) const NOTABLE: Duration = Duration::from_secs(1);
 /// A store replies within a second, or the request fails: if a measurement may be wrong by more than this, the
 /// host was stopped or suspended during the round trip.
 const LONGEST_ERROR: Duration = Duration::from_millis(600);
-/// From here on an offset is shown in minutes, hours or days.
+/// An offset of at least this much is shown in minutes, hours or days.
 const ROUGH: Duration = Duration::from_secs(60);
 
 /// The host's clock less the store's.
@@ -21,7 +21,7 @@ const ROUGH: Duration = Duration::from_secs(60);
 pub struct Offset {
     /// In milliseconds; positive when the host is ahead.
     pub millis: i64,
-    /// It may be wrong by so much: half of the round trip in which it was measured.
+    /// The largest error of the measurement: half of its round trip.
     pub error: Duration,
 }
 
@@ -50,9 +50,9 @@ impl Offset {
         Ok(best)
     }
 
-    /// Whether the measurement says nothing, because the host was stopped or suspended meanwhile. As it takes the
-    /// earliest time that is possible, such a one would set the clock back by the length of the pause.
-    pub fn is_worthless(self) -> bool {
+    /// Whether the host was stopped or suspended during the measurement. Such a measurement must not be used: a daemon
+    /// takes the earliest time that is possible, and would set its clock back by the length of the pause.
+    pub fn is_unusable(self) -> bool {
         self.error > LONGEST_ERROR
     }
 
@@ -67,7 +67,8 @@ impl Offset {
         Duration::from_millis(self.millis.unsigned_abs()) + self.error <= limit
     }
 
-    /// `2.1 s ahead of the store's`; from a minute on without its error, which then matters to nobody.
+    /// `2.1 s ahead of the store's (give or take 0.002 s)`; from a minute on without its error, which is then
+    /// negligible.
     pub(crate) fn shown(self) -> String {
         let apart = Duration::from_millis(self.millis.unsigned_abs());
         if apart >= ROUGH && self.error < NOTABLE {
@@ -149,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_during_which_the_host_was_suspended_is_worthless() {
-        assert!(!offset(40, 500).is_worthless());
-        assert!(offset(14_000, 14_000).is_worthless());
+    fn a_measurement_during_which_the_host_was_suspended_is_unusable() {
+        assert!(!offset(40, 500).is_unusable());
+        assert!(offset(14_000, 14_000).is_unusable());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{Finding, Subject, ids};
-use crate::config::{self, JobList};
+use crate::config::{self, CLOCK_FILES, JobList, OUTPUT_DIRECTORY, SPOOL_FILES};
 use crate::store::{RedisSettings, StoreSettings};
 
 const OTHERS_READ: u32 = 0o004;
@@ -169,14 +169,17 @@ fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
 
 /// Whether a directory holds nothing but what cronlatch has made there, `store` among it.
 fn is_ours(directory: &Path, store: &OsStr) -> bool {
+    let made = [CLOCK_FILES, SPOOL_FILES, OUTPUT_DIRECTORY].map(OsStr::new);
     let is_ours = |name: &OsStr| {
-        let name = name.as_encoded_bytes();
-        let made: [&[u8]; 3] = [b"clock-", b"undelivered", b"output"];
-        name.starts_with(store.as_encoded_bytes()) || made.iter().any(|it| name.starts_with(it))
+        let begins = |with: &OsStr| name.as_encoded_bytes().starts_with(with.as_encoded_bytes());
+        begins(store) || made.into_iter().any(begins)
     };
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
     let is_sticky = std::fs::metadata(directory).is_ok_and(|meta| meta.mode() & STICKY != 0);
-    !is_sticky && entries.flatten().all(|entry| is_ours(&entry.file_name()))
+    // What cannot be read may be another's.
+    let Ok(mut entries) = std::fs::read_dir(directory) else {
+        return false;
+    };
+    !is_sticky && entries.all(|entry| entry.is_ok_and(|entry| is_ours(&entry.file_name())))
 }
 
 #[cfg(test)]
@@ -235,5 +238,7 @@ mod tests {
             (Danger, false)
         );
         assert_eq!(advice(0o1777, &["cronlatch.db"]), (Hint, false), "/tmp");
+        let unreadable = Path::new("/nowhere/at/all");
+        assert!(!is_ours(unreadable, OsStr::new("cronlatch.db")));
     }
 }

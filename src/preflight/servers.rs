@@ -92,16 +92,9 @@ async fn whom_to_ask(
 const UNREACHABLE_FIX: &str =
     "check the server and the network, and in the list the address, the password and TLS";
 
-const REPLICA_FIX: &str = "in the list, write the URL of its master";
+const REJECTED_FIX: &str = "correct what the message names, in the list or on the server";
 
-/// What to do about a store that replies, but rejects the request.
-fn rejected_fix(shown: &str) -> &'static str {
-    if shown.starts_with("sqlite:") {
-        "correct what the message names: rights, space or the path of the file"
-    } else {
-        "correct what the message names, in the list or on the server"
-    }
-}
+const REPLICA_FIX: &str = "in the list, write the URL of its master";
 
 /// The store does not answer.
 pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
@@ -117,7 +110,7 @@ pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
         StoreError::Refused(_) => ids::REACHABLE.danger(
             shown,
             format!("{error}: no occurrence starts until this is corrected"),
-            rejected_fix(shown),
+            REJECTED_FIX,
         ),
         StoreError::Replica(_) => ids::REACHABLE.danger(
             shown,
@@ -139,7 +132,7 @@ fn one_away(settings: &StoreSettings, shown: &str, error: &StoreError) -> Findin
             shown,
             format!("{error}: the others must do without it"),
             match error {
-                StoreError::Refused(_) => rejected_fix(shown),
+                StoreError::Refused(_) => REJECTED_FIX,
                 StoreError::Replica(_) => REPLICA_FIX,
                 _ => UNREACHABLE_FIX,
             },

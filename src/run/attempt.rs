@@ -3,18 +3,16 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use super::attempt_result::{AttemptResult, Shortage};
+use super::attempt_result::{AttemptResult, ReturnReason};
 use super::follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
 use super::instant::{self, Withdrawal};
 use super::lease::RunLease;
 use super::tail::FailureTail;
-use super::{RunControl, RunDriver, Tools, command};
+use super::{Began, RunControl, RunDriver, Tools, command};
 use nix::sys::signal::Signal;
 
-use crate::config::OnLost;
-use crate::ground::timing;
 use crate::guard::{EndedBy, Exit, OutputSink, Running, Spawn, SpawnError, Status, Stream};
-use crate::lease::LeaseLost;
+use crate::lease::{Lease, LeaseLost};
 use crate::observe::{RunFields, run_log};
 use crate::store::{Kind, Outcome};
 
@@ -26,26 +24,22 @@ impl RunDriver<'_> {
         control: &mut RunControl,
         number: u32,
     ) -> AttemptResult {
-        if self.lease_expired_before_first_attempt(number) {
-            return AttemptResult::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
-        }
         let spawn = command::prepare(self.assignment, &tools.environment, number).await;
         let mut spawn = match spawn {
             Ok(spawn) => spawn,
             Err(refused) => {
                 return AttemptResult {
-                    shortage: refused.lack.map(Shortage::Of),
+                    returned: refused.lack.map(ReturnReason::Lacks),
                     ..AttemptResult::not_started(Outcome::Failed, refused.reason)
                 };
             }
         };
-        let starts_at = self.assignment.grant().and_then(|grant| grant.starts_at);
-        spawn.start = starts_at.filter(|at| !at.remaining().is_zero());
-        // Not before: the lease may have been renewed while the command was prepared.
-        spawn.deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
-            (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
-            _ => None,
-        };
+        // Not before: the lease may have been renewed, or lost, while the command was prepared.
+        if self.lease_was_lost_before_first_attempt(number) {
+            return of_failed_start(&SpawnError::TooLate);
+        }
+        let lease_ends = self.lease.lease().map(Lease::ends);
+        self.assignment.set_limits(&mut spawn, number, lease_ends);
         if number > self.assignment.attempt {
             self.output.begin_attempt(number);
         }
@@ -55,23 +49,19 @@ impl RunDriver<'_> {
                 why.result(&mut self.lease)
             }
             (Ok(running), _) => {
+                let began = Began::of(running.started_at, &tools.clock);
+                self.began.get_or_insert(began);
                 self.report_start(number, running.pid);
                 tools.starts.report();
                 self.follow(running, control).await
             }
-            (Err(error), _) => {
-                let (outcome, shortage) = judge_failed_start(&error);
-                AttemptResult {
-                    shortage,
-                    ..AttemptResult::not_started(outcome, error.to_string())
-                }
-            }
+            (Err(error), _) => of_failed_start(&error),
         }
     }
 
-    /// Has the guard start the command. If it waits for its instant, and must not start any more before that,
-    /// the guard withdraws it. The second result is why, also if that came too late: what follows the
-    /// process then learns of it again.
+    /// Has the guard start the command. If it was granted ahead of its instant, and must not start any more
+    /// before it has begun, it is not ordered, or the guard withdraws it. The second result is why, also if that
+    /// came too late: what follows the process then learns of it again.
     async fn spawn(
         &mut self,
         tools: &Tools,
@@ -79,11 +69,14 @@ impl RunDriver<'_> {
         control: &mut RunControl,
     ) -> (Result<Running, SpawnError>, Option<Withdrawal>) {
         let sink: Arc<dyn OutputSink> = self.output.clone();
-        let waits = spawn.start.is_some();
-        let mut why = None;
+        let is_ahead = spawn.start.is_some();
         let lease = &mut self.lease;
+        if is_ahead && let Some(why) = instant::withdrawn_already(lease, control).await {
+            return (Err(SpawnError::Withdrawn), Some(why));
+        }
+        let mut why = None;
         let withdrawn = async {
-            if !waits {
+            if !is_ahead {
                 pending::<()>().await;
             }
             why = Some(instant::withdrawn(lease, control).await);
@@ -115,7 +108,7 @@ impl RunDriver<'_> {
 
     /// `on_lost: continue` lets a job outlive its lease, but not begin after it. While this host
     /// was suspended after the grant, others may have run later occurrences.
-    fn lease_expired_before_first_attempt(&self, number: u32) -> bool {
+    fn lease_was_lost_before_first_attempt(&self, number: u32) -> bool {
         let is_first = number <= self.assignment.attempt;
         let lease = self.lease.lease().filter(|_| is_first);
         lease.is_some_and(|lease| lease.validity().is_zero())
@@ -134,6 +127,7 @@ impl RunDriver<'_> {
         };
         let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
         self.ended_at = Some(followed.exit.at);
+        self.lost = self.lost.or(followed.lost);
         self.usage = match (self.usage, followed.exit.usage) {
             (Some(before), Some(usage)) => Some(before.and(usage)),
             (before, usage) => usage.or(before),
@@ -177,7 +171,7 @@ impl RunDriver<'_> {
             reason,
             status: Some(exit.status),
             started: true,
-            shortage: None,
+            returned: None,
         }
     }
 
@@ -233,7 +227,17 @@ impl Supervisor for AttemptSupervisor<'_> {
             }
             KillReason::Lost(lost) => {
                 let why = lease.explain(lost);
-                run_log!(error as "lease_lost", self.fields, "lease lost, {why}: the guard has not reported its end: killing the run");
+                let late = match lost {
+                    LeaseLost::Expired => {
+                        ", and the guard has not reported the end of the run within 1 s"
+                    }
+                    LeaseLost::Taken | LeaseLost::Absent | LeaseLost::Released => "",
+                };
+                run_log!(
+                    error as "lease_lost",
+                    self.fields,
+                    "the lease was lost ({why}){late}: killing the run"
+                );
             }
             KillReason::Interrupted => {
                 let why = killed_by(self.control);
@@ -248,7 +252,7 @@ impl Supervisor for AttemptSupervisor<'_> {
         run_log!(
             warn as "lease_lost",
             self.fields,
-            "lease lost, {why}: it continues (on_lost: continue), and another run may overlap it"
+            "the lease was lost ({why}): the run continues (on_lost: continue), and another run may overlap it"
         );
     }
 
@@ -257,16 +261,22 @@ impl Supervisor for AttemptSupervisor<'_> {
     }
 }
 
-/// What becomes of an attempt whose command could not be started, and whether another host may be able to
-/// start it.
-fn judge_failed_start(error: &SpawnError) -> (Outcome, Option<Shortage>) {
-    match error {
-        // Nothing else withdraws a command.
-        SpawnError::TooLate | SpawnError::Withdrawn => (Outcome::LeaseLost, None),
+/// Returns what becomes of an attempt whose command could not be started, and whether another host may be able
+/// to start it.
+fn of_failed_start(error: &SpawnError) -> AttemptResult {
+    let (outcome, returned) = match error {
+        // Whoever notices first that the lease was lost. A run that has made attempts keeps its record.
+        SpawnError::TooLate | SpawnError::Withdrawn => {
+            (Outcome::LeaseLost, Some(ReturnReason::LeaseLost))
+        }
         SpawnError::NoReport => (Outcome::Unknown, None),
         SpawnError::CannotStart { .. } => (Outcome::Failed, None),
-        SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(Shortage::Of(*lack))),
-        SpawnError::GuardGone => (Outcome::Failed, Some(Shortage::NoGuard)),
+        SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(ReturnReason::Lacks(*lack))),
+        SpawnError::GuardGone => (Outcome::Failed, Some(ReturnReason::NoGuard)),
+    };
+    AttemptResult {
+        returned,
+        ..AttemptResult::not_started(outcome, error.to_string())
     }
 }
 
@@ -283,4 +293,20 @@ fn signalled(exit: &Exit, control: &RunControl) -> Option<String> {
     let name = Signal::try_from(signal).ok()?;
     let cause = control.sent(signal)?;
     Some(format!("ended by {name}, sent by {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also the daemon may notice it, and returns the occurrence: see [`Withdrawal`].
+    #[test]
+    fn a_command_whose_lease_was_lost_before_it_began_is_left_to_other_hosts() {
+        let result = of_failed_start(&SpawnError::TooLate);
+        assert_eq!(result.outcome, Outcome::LeaseLost);
+        assert_eq!(result.returned, Some(ReturnReason::LeaseLost));
+        assert!(!result.started);
+        let unknown = of_failed_start(&SpawnError::NoReport);
+        assert_eq!(unknown.returned, None, "it may have begun");
+    }
 }

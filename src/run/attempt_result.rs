@@ -11,20 +11,21 @@ pub(super) struct AttemptResult {
     pub(super) status: Option<Status>,
     /// Whether the command was started at all.
     pub(super) started: bool,
-    /// Set if it was not started, but another host may be able to start it.
-    pub(super) shortage: Option<Shortage>,
+    /// Set if it was not started, but another host may start it.
+    pub(super) returned: Option<ReturnReason>,
 }
 
-/// Why this host could not start a command that another host may be able to start.
+/// Why the occurrence of a run whose command this host did not start goes back to the store undecided: another
+/// host may start it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortage {
-    /// It has run out of something.
-    Of(Lack),
-    /// Its guard is gone; the daemon ends.
+pub(crate) enum ReturnReason {
+    /// This host has run out of something.
+    Lacks(Lack),
+    /// The guard is gone, and the daemon ends.
     NoGuard,
-    /// The daemon stopped between the grant and the instant.
+    /// The daemon stopped before the command began.
     Draining,
-    /// The lease was lost between the grant and the instant.
+    /// The lease was lost before the command began.
     LeaseLost,
 }
 
@@ -35,8 +36,13 @@ impl AttemptResult {
             reason: Some(reason),
             status: None,
             started: false,
-            shortage: None,
+            returned: None,
         }
+    }
+
+    /// Whether the command was certainly not started. A guard that dies may not have reported a start.
+    pub(super) fn is_unstarted(&self) -> bool {
+        !self.started && self.outcome != Outcome::Unknown
     }
 
     /// Whether a further attempt could do better.

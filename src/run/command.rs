@@ -70,6 +70,7 @@ pub(super) async fn prepare(
         umask: job.process.umask,
         nice: job.process.nice,
         start: None,
+        start_until: None,
         deadline: None,
         signal: job.kill.signal,
         grace: job.kill.grace,

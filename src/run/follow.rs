@@ -90,7 +90,6 @@ pub(crate) async fn follow(
     let began = BootInstant::now();
     let mut timeout = std::pin::pin!(after(limits.timeout));
     let mut killed = None;
-    let mut lost = None;
     let mut guard_is_late = std::pin::pin!(after(None));
     let mut takes_orders = true;
     // Every arm is cancel-safe: events, a lease, a timer, and what the trait demands.
@@ -105,10 +104,7 @@ pub(crate) async fn follow(
                 None => break guard_gone(),
             },
             why = lease.next_loss() => match limits.on_lost {
-                OnLost::Kill => {
-                    lost = Some(KillReason::Lost(why));
-                    KillReason::Lost(why)
-                }
+                OnLost::Kill => KillReason::Lost(why),
                 OnLost::Continue => {
                     supervisor.continuing(why, lease);
                     continue;
@@ -141,9 +137,10 @@ pub(crate) async fn follow(
         running.end();
     };
     let counts = |reason: &KillReason| !came_too_late(*reason, &exit, (began, &*lease));
-    let killed = [killed, lost].into_iter().flatten().find(counts);
     let noticed = lease.noticed_loss();
     let lost = noticed.filter(|why| counts(&KillReason::Lost(*why)));
+    let kills = lost.filter(|_| limits.on_lost == OnLost::Kill);
+    let killed = killed.filter(counts).or(kills.map(KillReason::Lost));
     Followed { exit, killed, lost }
 }
 
@@ -231,7 +228,7 @@ mod tests {
 
     /// Follows a process as a daemon does that was stopped from soon after its start until after its lease
     /// had expired: it notices that before it reads the guard's report.
-    async fn followed_late(exit: impl FnOnce(BootInstant) -> Exit) -> Option<KillReason> {
+    async fn followed_late(exit: impl FnOnce(BootInstant) -> Exit) -> Followed {
         let (guard, running) = ScriptedGuard::start();
         let ends = BootInstant::now();
         let mut lease = RunLease::new(Some(Lease::unrenewed(ends)));
@@ -243,8 +240,7 @@ mod tests {
         let mut noticing = Noticing {
             reports: Some((guard, exit)),
         };
-        let followed = follow(running, limits, &mut lease, &mut noticing).await;
-        followed.killed
+        follow(running, limits, &mut lease, &mut noticing).await
     }
 
     /// Reports the end of the process once the loss of its lease was noticed.
@@ -279,11 +275,12 @@ mod tests {
         };
         let earlier = |ends: BootInstant| ends.minus(Duration::from_secs(7));
         let in_time = followed_late(|ends| exit(EndedBy::Itself, earlier(ends))).await;
-        assert_eq!(in_time, None);
-        let lost = Some(KillReason::Lost(LeaseLost::Expired));
+        assert_eq!((in_time.killed, in_time.lost), (None, None));
+        let expired = LeaseLost::Expired;
+        let lost = (Some(KillReason::Lost(expired)), Some(expired));
         let too_late = followed_late(|ends| exit(EndedBy::Itself, ends)).await;
-        assert_eq!(too_late, lost);
+        assert_eq!((too_late.killed, too_late.lost), lost);
         let killed = followed_late(|ends| exit(EndedBy::Request, earlier(ends))).await;
-        assert_eq!(killed, lost);
+        assert_eq!((killed.killed, killed.lost), lost);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt_result::{AttemptResult, Shortage};
+use super::attempt_result::{AttemptResult, ReturnReason};
 use super::lease::RunLease;
 use super::{Cause, RunControl};
 use crate::lease::LeaseLost;
@@ -27,23 +27,23 @@ impl Withdrawal {
     /// Returns how a run ends that has not started for this reason. It has a result only if a person wanted
     /// that; otherwise its occurrence is returned undecided.
     pub(super) fn result(self, lease: &mut RunLease) -> AttemptResult {
-        let (outcome, why, shortage) = match self {
+        let (outcome, why, returned) = match self {
             Self::Draining => {
-                let why = "the daemon stopped before its instant".to_owned();
-                (Outcome::Stopped, why, Some(Shortage::Draining))
+                let why = "the daemon stopped before the command began".to_owned();
+                (Outcome::Stopped, why, Some(ReturnReason::Draining))
             }
             Self::Killed(cause) => {
-                let why = format!("killed by {cause} before its instant");
+                let why = format!("killed by {cause} before the command began");
                 (Outcome::Stopped, why, None)
             }
             Self::Lost(lost) => {
                 lease.notice(lost);
-                let why = format!("{} before its instant", lease.explain(lost));
-                (Outcome::LeaseLost, why, Some(Shortage::LeaseLost))
+                let why = format!("{} before the command began", lease.explain(lost));
+                (Outcome::LeaseLost, why, Some(ReturnReason::LeaseLost))
             }
         };
         AttemptResult {
-            shortage,
+            returned,
             ..AttemptResult::not_started(outcome, why)
         }
     }
@@ -58,6 +58,18 @@ pub(super) async fn withdrawn(lease: &mut RunLease, control: &mut RunControl) ->
             Some(cause) => Withdrawal::Killed(cause),
             None => Withdrawal::Draining,
         },
+    }
+}
+
+/// Returns why a run must not start any more, if that is so by now.
+pub(super) async fn withdrawn_already(
+    lease: &mut RunLease,
+    control: &mut RunControl,
+) -> Option<Withdrawal> {
+    tokio::select! {
+        biased;
+        why = withdrawn(lease, control) => Some(why),
+        () = std::future::ready(()) => None,
     }
 }
 
@@ -114,9 +126,23 @@ mod tests {
             stopper.send_replace(stop);
             let told = wait(FAR, &mut RunLease::default(), &mut control).await;
             let told = told.expect_err("it does not start");
-            assert_eq!(told.shortage, Some(Shortage::Draining));
+            assert_eq!(told.returned, Some(ReturnReason::Draining));
             assert!(!told.started);
         }
+    }
+
+    #[tokio::test]
+    async fn what_stopped_a_run_before_its_command_is_ordered_is_noticed_at_once() {
+        let (stopper, mut control) = control();
+        let mut lease = RunLease::new(Some(Lease::unrenewed(BootInstant::now().plus(FAR))));
+        assert_eq!(withdrawn_already(&mut lease, &mut control).await, None);
+        stopper.send_replace(Stop::Drain);
+        let why = withdrawn_already(&mut lease, &mut control).await;
+        assert_eq!(why, Some(Withdrawal::Draining));
+        let mut over = RunLease::new(Some(Lease::unrenewed(BootInstant::BOOT)));
+        let (_stopper, mut control) = self::control();
+        let why = withdrawn_already(&mut over, &mut control).await;
+        assert_eq!(why, Some(Withdrawal::Lost(LeaseLost::Expired)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -137,7 +163,7 @@ mod tests {
         );
         let told = wait(FAR, &mut lease, &mut control).await;
         let told = told.expect_err("it does not start");
-        assert_eq!(told.shortage, Some(Shortage::LeaseLost));
+        assert_eq!(told.returned, Some(ReturnReason::LeaseLost));
         assert_eq!(lease.noticed_loss(), Some(LeaseLost::Taken));
     }
 
@@ -152,8 +178,8 @@ mod tests {
         assert!(orders.send(RunOrder::Kill(Arc::new(cause))));
         let told = wait(FAR, &mut RunLease::default(), &mut control).await;
         let told = told.expect_err("it does not start");
-        assert_eq!((told.outcome, told.shortage), (Outcome::Stopped, None));
-        let why = "killed by alice@web1 before its instant";
+        assert_eq!((told.outcome, told.returned), (Outcome::Stopped, None));
+        let why = "killed by alice@web1 before the command began";
         assert_eq!(told.reason.as_deref(), Some(why));
     }
 }

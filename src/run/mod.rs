@@ -18,11 +18,15 @@ mod not_prepared;
 mod starts;
 mod tail;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Job, OnLost};
-use crate::guard::{Processes, Status, Usage};
+use crate::ground::timing;
+use crate::guard::{Processes, Spawn, Status, Usage};
 use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{RunFields, run_log};
@@ -33,7 +37,7 @@ use crate::store::{
 };
 use crate::time::{BootInstant, TimeSource, Timestamp};
 use attempt_result::AttemptResult;
-pub(crate) use attempt_result::Shortage;
+pub(crate) use attempt_result::ReturnReason;
 pub(crate) use command::{JobEnvironment, inherited};
 pub(crate) use control::{Cause, FollowedLines, RunControl, RunOrder, RunOrders, Stop};
 pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
@@ -148,6 +152,22 @@ impl Assignment {
         }
     }
 
+    /// The instant of an attempt that was granted ahead of it, also once that has passed: until its command has
+    /// begun, it can be withdrawn.
+    fn start_of(&self, attempt: u32) -> Option<BootInstant> {
+        let starts_at = self.grant()?.starts_at;
+        starts_at.filter(|_| attempt == self.attempt)
+    }
+
+    /// Sets when the command of an attempt may begin, and when it must be dead.
+    fn set_limits(&self, spawn: &mut Spawn, attempt: u32, lease_ends: Option<BootInstant>) {
+        let kill_at = lease_ends.map(timing::kill_at);
+        spawn.start = self.start_of(attempt);
+        // `on_lost: continue` lets a run outlive its lease, but not begin after it.
+        spawn.start_until = kill_at.filter(|_| attempt == self.attempt);
+        spawn.deadline = kill_at.filter(|_| self.job.on_lost == OnLost::Kill);
+    }
+
     /// How long it is until the run may start.
     fn starts_in(&self) -> Duration {
         let starts_at = self.grant().and_then(|grant| grant.starts_at);
@@ -201,9 +221,8 @@ pub(crate) struct Ended {
     pub(crate) record: Record,
     /// The lease, if there was one.
     pub(crate) lease: Option<Lease>,
-    /// Set if the command was never started because this host lacked resources: the occurrence
-    /// can go back undecided instead of being recorded.
-    pub(crate) shortage: Option<Shortage>,
+    /// Set if the command was never started and the occurrence goes back undecided: nothing is recorded.
+    pub(crate) returned: Option<ReturnReason>,
     /// Set if the lease was lost during the run.
     pub(crate) lost: Option<LeaseLost>,
 }
@@ -216,9 +235,37 @@ struct RunDriver<'a> {
     output: Arc<RunOutput>,
     /// What all attempts have used; `None` if that of one is not known.
     usage: Option<Usage>,
+    /// When the first process of the run had become the command, as the guard saw it.
+    began: Option<Began>,
     /// When the last process of the run had ended, as the guard saw it; `None` while the run waits for its
     /// next attempt.
     ended_at: Option<BootInstant>,
+    /// Why the lease was lost while a process ran, or while a run that goes on without it waited for its next
+    /// attempt.
+    lost: Option<LeaseLost>,
+}
+
+/// When a run began.
+#[derive(Debug, Clone, Copy)]
+struct Began {
+    at: BootInstant,
+    /// The same instant, as the record shows it.
+    shown: Timestamp,
+}
+
+impl Began {
+    /// Returns an instant of the boot clock with what the store's clock showed then, as far as this host knows.
+    fn of(at: BootInstant, clock: &TimeSource) -> Self {
+        let shown = clock.now().minus(BootInstant::now().since(at));
+        Self { at, shown }
+    }
+}
+
+/// When a run started and ended, as its record has it.
+struct RunTimes {
+    started_at: Timestamp,
+    finished_at: Timestamp,
+    took: Duration,
 }
 
 /// Drives a run to its end.
@@ -228,9 +275,11 @@ pub(crate) async fn drive(
     mut control: RunControl,
 ) -> Ended {
     let wait = assignment.starts_in();
-    let began = BootInstant::now().plus(wait);
-    let started_at = assignment.starts_after(tools.clock.now().plus(wait));
-    let mut work = RunDriver::new(assignment, tools, started_at);
+    let earliest = Began {
+        at: BootInstant::now().plus(wait),
+        shown: assignment.starts_after(tools.clock.now().plus(wait)),
+    };
+    let mut work = RunDriver::new(assignment, tools, earliest.shown);
     let (verdict, attempts) = match instant::wait(wait, &mut work.lease, &mut control).await {
         Ok(()) => work.attempts(tools, &mut control).await,
         Err(verdict) => (verdict, assignment.attempt.saturating_sub(1)),
@@ -239,12 +288,11 @@ pub(crate) async fn drive(
     let none_started = attempts < assignment.attempt;
     let returnable =
         none_started && assignment.fence().is_some() && assignment.scheduled_at.is_some();
-    let shortage = verdict.shortage.filter(|_| returnable);
-    let noticed = BootInstant::now();
-    let ended = work.ended_at.unwrap_or(noticed);
+    let returned = verdict.returned.filter(|_| returnable);
+    let times = work.times(earliest, tools.clock.now());
     // The daemon reports an occurrence that is returned.
-    let end = if shortage.is_none() {
-        work.report(&verdict, ended.since(began));
+    let end = if returned.is_none() {
+        work.report(&verdict, (!none_started).then_some(times.took));
         RunEnd::Ended(verdict.outcome, verdict.reason.clone())
     } else {
         RunEnd::NotStarted
@@ -254,16 +302,9 @@ pub(crate) async fn drive(
         lease.run_has_ended();
     }
     Ended {
-        shortage,
-        lost: work.lease.noticed_loss(),
-        record: work.record(
-            (&verdict, attempts),
-            (
-                started_at,
-                started_at.max(tools.clock.now().minus(noticed.since(ended))),
-            ),
-            &control,
-        ),
+        returned,
+        lost: work.lost(verdict.outcome),
+        record: work.record((&verdict, attempts), &times, &control),
         lease: work.lease.into_lease(),
     }
 }
@@ -288,7 +329,18 @@ impl<'a> RunDriver<'a> {
             lease: RunLease::new(lease),
             tail: FailureTail::default(),
             usage: None,
+            began: None,
             ended_at: None,
+            lost: None,
+        }
+    }
+
+    /// Returns why the run lost its lease. A loss that was noticed after the last process had ended by itself
+    /// does not count.
+    fn lost(&self, outcome: Outcome) -> Option<LeaseLost> {
+        match outcome {
+            Outcome::LeaseLost => self.lease.noticed_loss(),
+            _ => self.lost,
         }
     }
 
@@ -302,7 +354,7 @@ impl<'a> RunDriver<'a> {
             tries += 1;
             let mut verdict = self.attempt(tools, control, before + tries).await;
             starts += u32::from(verdict.started);
-            if verdict.shortage.is_some() && starts == before && self.assignment.fence().is_some() {
+            if verdict.returned.is_some() && starts == before && self.assignment.fence().is_some() {
                 // Retries are for the command. Another host may start it at once.
                 return (verdict, starts);
             }
@@ -398,6 +450,7 @@ impl<'a> RunDriver<'a> {
                         let why = format!("{} before the next attempt", self.lease.explain(lost));
                         return Err((Some(Outcome::LeaseLost), why));
                     }
+                    self.lost = Some(lost);
                 }
             }
         }
@@ -413,10 +466,11 @@ impl<'a> RunDriver<'a> {
         );
     }
 
-    fn report(&self, verdict: &AttemptResult, took: Duration) {
-        let how = how(verdict);
+    /// Logs the end of the run, and how long it took if its command was started.
+    fn report(&self, verdict: &AttemptResult, took: Option<Duration>) {
+        let end = end_text(verdict, took);
         let outcome = verdict.outcome.word();
-        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let exit_code = match verdict.status {
             Some(Status::Code(code)) => Some(code),
             Some(Status::Signal(_) | Status::Unknown) | None => None,
@@ -429,7 +483,7 @@ impl<'a> RunDriver<'a> {
                     outcome,
                     duration_ms,
                     exit_code,
-                    "finished after {took:.1?}: {how}"
+                    "{end}"
                 )
             };
         }
@@ -441,10 +495,24 @@ impl<'a> RunDriver<'a> {
         }
     }
 
+    /// Returns when the run started and ended, as the guard saw it. A run whose command never began counts from
+    /// the instant it was granted for, and no run is recorded as started before that.
+    fn times(&self, earliest: Began, now: Timestamp) -> RunTimes {
+        let noticed = BootInstant::now();
+        let began = self.began.unwrap_or(earliest);
+        let ended = self.ended_at.unwrap_or(noticed);
+        let started_at = earliest.shown.max(began.shown);
+        RunTimes {
+            started_at,
+            finished_at: started_at.max(now.minus(noticed.since(ended))),
+            took: ended.since(began.at),
+        }
+    }
+
     fn record(
         &self,
         (verdict, attempts): (&AttemptResult, u32),
-        (started_at, finished_at): (Timestamp, Timestamp),
+        times: &RunTimes,
         control: &RunControl,
     ) -> Record {
         let assignment = self.assignment;
@@ -467,8 +535,8 @@ impl<'a> RunDriver<'a> {
             scheduled_at: assignment.scheduled_at,
             until: None,
             count: None,
-            started_at: Some(started_at),
-            finished_at: Some(finished_at),
+            started_at: Some(times.started_at),
+            finished_at: Some(times.finished_at),
             host: Some(assignment.host.clone()),
             outcome: verdict.outcome,
             reason,
@@ -496,6 +564,19 @@ fn usage_of(usage: Usage) -> RunUsage {
     }
 }
 
+/// How a run ended, and after what time; `None` if its command was never started.
+fn end_text(verdict: &AttemptResult, took: Option<Duration>) -> String {
+    let how = how(verdict);
+    match (took, &verdict.reason) {
+        (Some(took), _) if verdict.is_unstarted() => {
+            format!("finished after {took:.1?}: the last attempt was {how}")
+        }
+        (Some(took), _) => format!("finished after {took:.1?}: {how}"),
+        (None, Some(reason)) if verdict.is_unstarted() => format!("not started: {reason}"),
+        (None, _) => how,
+    }
+}
+
 /// How an attempt ended, as a clause.
 fn how(verdict: &AttemptResult) -> String {
     let status = match verdict.status {
@@ -506,10 +587,10 @@ fn how(verdict: &AttemptResult) -> String {
             Err(_) => format!(", ended by signal {signal}"),
         },
     };
-    let word = if verdict.started {
-        verdict.outcome.text()
-    } else {
+    let word = if verdict.is_unstarted() {
         "not started"
+    } else {
+        verdict.outcome.text()
     };
     match &verdict.reason {
         Some(reason) => format!("{word}{status} ({reason})"),

@@ -10,6 +10,7 @@
 //! | `zone` | local times -> instants, by Debian's rules for daylight saving |
 //! | `interval` | `every:`, and how close two occurrences of a schedule can be |
 //! | `remark` | what a change of the clock does to an occurrence, for people |
+//! | `spread` | which host comes first at an occurrence |
 //! | `surprise` | what a schedule does that its author may not expect |
 //! | `ticker` | instants -> firings |
 
@@ -19,6 +20,7 @@ mod interval;
 mod mismatch;
 mod parse;
 mod remark;
+mod spread;
 mod surprise;
 pub mod ticker;
 mod zone;
@@ -35,6 +37,7 @@ use self::interval::Interval;
 pub(crate) use self::mismatch::Mismatch;
 pub(crate) use self::parse::phrase::{Reading, reading};
 pub use self::remark::Remark;
+pub use self::spread::Spread;
 pub(crate) use self::surprise::{ChangeEffect, ClockChange, UnevenStep};
 use self::zone::LocalClock;
 use crate::time::Timestamp;

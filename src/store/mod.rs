@@ -50,6 +50,7 @@ pub use endpoint::{
     StoreSettings, check_url,
 };
 pub use open::open;
+#[cfg(feature = "program")]
 pub(crate) use open::{is_absent, open_empty};
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! Opens the store that the settings name. Its callers then use only the trait [`Store`].
 
+#[cfg(feature = "program")]
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -10,6 +11,10 @@ use super::redis::RedisStore;
 use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
 
+#[cfg(not(feature = "sqlite"))]
+const NO_SQLITE: &str =
+    "this program was built without the embedded store (the feature `sqlite` of cronlatch)";
+
 /// Opens the store on the current tokio runtime. The store connects at its first operation, which also
 /// reports an unreachable server.
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
@@ -18,11 +23,10 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
         #[cfg(feature = "sqlite")]
         StoreSettings::Sqlite { path } => Ok(Arc::new(SqliteStore::new(path)?)),
         #[cfg(not(feature = "sqlite"))]
-        StoreSettings::Sqlite { path } => Err(StoreError::refused(format!(
-            "sqlite:{}: this program was built without the embedded store (the feature `sqlite` of \
-             cronlatch)",
-            path.display()
-        ))),
+        StoreSettings::Sqlite { path } => {
+            let path = path.display();
+            Err(StoreError::refused(format!("sqlite:{path}: {NO_SQLITE}")))
+        }
         StoreSettings::Sentinel(settings) => Ok(Arc::new(RedisStore::sentinel(settings))),
         StoreSettings::Redlock(settings) => Ok(Arc::new(QuorumStore::new(settings)?)),
         StoreSettings::Cluster(settings) => Ok(Arc::new(RedisStore::cluster(settings)?)),
@@ -30,6 +34,7 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 /// Whether this is an embedded store whose file does not exist: [`open`] would create it.
+#[cfg(feature = "program")]
 pub(crate) fn is_absent(settings: &StoreSettings) -> bool {
     let StoreSettings::Sqlite { path } = settings else {
         return false;
@@ -39,15 +44,7 @@ pub(crate) fn is_absent(settings: &StoreSettings) -> bool {
 }
 
 /// Opens an empty store in memory, in the place of an embedded one that does not exist yet.
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "program")]
 pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqliteStore::in_memory()?))
-}
-
-/// Without the embedded store there is none that does not exist yet.
-#[cfg(not(feature = "sqlite"))]
-pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
-    Err(StoreError::refused(
-        "this program was built without the embedded store (the feature `sqlite` of cronlatch)",
-    ))
 }

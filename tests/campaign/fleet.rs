@@ -1,7 +1,7 @@
 //! The fleet under test: three daemons, their store, and what is done to them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chrono::Utc;
 use cronlatch::store::Record;
@@ -132,7 +132,7 @@ impl Fleet {
         let which = [List::First, List::Changed][self.hosts[host].starts % 2];
         self.hosts[host].starts += 1;
         // It delivers what the daemon before it has kept.
-        let state = self.files.path().join(format!("state-{name}"));
+        let state = self.state_of(host);
         std::fs::create_dir_all(&state).expect("a writable directory");
         let state = state.to_str().expect("UTF-8").to_owned();
         let mut daemon = Daemon::on(name, self.list(which)).env("STATE_DIRECTORY", state);
@@ -143,6 +143,12 @@ impl Fleet {
         let net = self.ground.net();
         net.register(daemon.pid(), Party::Host(host));
         self.hosts[host].daemon = Some(daemon);
+    }
+
+    /// The state directory of a host.
+    fn state_of(&self, host: usize) -> PathBuf {
+        let name = ALL_HOSTS[host].0;
+        self.files.path().join(format!("state-{name}"))
     }
 
     fn clock(&self, host: usize) -> PathBuf {
@@ -219,7 +225,8 @@ impl Fleet {
         })
     }
 
-    /// Has the host that joined and left come once more: it may have kept results that it could not deliver.
+    /// Starts and drains the host that joins and leaves once more, if it has left. It delivers the results that it
+    /// kept because it could not deliver them before it left.
     pub(crate) fn deliver_kept(&mut self) {
         if self.hosts[JOINS].starts > 0 {
             self.start_host(JOINS);
@@ -230,7 +237,7 @@ impl Fleet {
         }
     }
 
-    /// Drains every host.
+    /// Drains every host. By now each has delivered all results, also those that it had kept.
     pub(crate) fn stop(&mut self) {
         for host in 0..HOSTS.len() {
             self.signal(host, Signal::SIGTERM);
@@ -240,10 +247,30 @@ impl Fleet {
             let exit = daemon.expect("all run").wait_exit();
             assert!(exit.success(), "the drain ended with {exit}");
         }
+        let kept = self.kept_results();
+        assert!(kept.is_empty(), "not delivered: {kept:#?}");
         wait_for("the history can be read after the drain", || {
             self.collect().then_some(())
         });
         self.keep_reading();
+    }
+
+    /// The results that hosts have kept on disk, one a line.
+    fn kept_results(&self) -> Vec<String> {
+        let states = (0..ALL_HOSTS.len()).map(|host| self.state_of(host));
+        let file = self.ground.file();
+        let beside = file.as_deref().and_then(Path::parent).map(Path::to_owned);
+        // A host that never joined has no directory.
+        let dirs = states.chain(beside).filter_map(|dir| dir.read_dir().ok());
+        let paths = dirs.flatten().flatten().map(|entry| entry.path());
+        let is_spool = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("undelivered-") && name.ends_with(".jsonl")
+        };
+        let spools = paths.filter(is_spool);
+        let texts = spools.map(|path| std::fs::read_to_string(path).expect("a readable file"));
+        let lines = texts.map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+        lines.flatten().collect()
     }
 
     fn keep_reading(&mut self) {

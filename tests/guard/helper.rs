@@ -17,6 +17,7 @@ const SCRIPT: &str = "GUARD_TEST_SCRIPT";
 const OTHER: &str = "GUARD_TEST_OTHER";
 const FILES: &str = "GUARD_TEST_FILES";
 const DEADLINE: &str = "GUARD_TEST_DEADLINE_MS";
+const STARTS_IN: &str = "GUARD_TEST_STARTS_IN_MS";
 const USER: &str = "GUARD_TEST_USER";
 const INHERIT: &str = "GUARD_TEST_INHERIT";
 
@@ -82,6 +83,13 @@ impl Setup {
     pub(crate) fn deadline(mut self, deadline: Duration) -> Self {
         let deadline = deadline.as_millis().to_string();
         self.command.env(DEADLINE, deadline);
+        self
+    }
+
+    /// The command waits so long for its instant. Nobody waits for its start.
+    pub(crate) fn starts_in(mut self, wait: Duration) -> Self {
+        let wait = wait.as_millis().to_string();
+        self.command.env(STARTS_IN, wait);
         self
     }
 
@@ -202,8 +210,14 @@ fn a_daemon_for_other_tests() {
         if inherit {
             spawn.stdio = guard::Stdio::Inherit;
         }
+        let name = || std::fs::write(files.join("guard"), format!("{pid}\n"));
+        if let Ok(wait) = std::env::var(STARTS_IN) {
+            let wait = wait.parse().expect("milliseconds");
+            spawn.start = Some(BootInstant::now().plus(Duration::from_millis(wait)));
+            name().expect("a directory");
+        }
         let running = processes.spawn(spawn).await.expect("it starts");
-        std::fs::write(files.join("guard"), format!("{pid}\n")).expect("a directory");
+        name().expect("a directory");
         if inherit {
             let files = files.clone();
             let mut interrupts = interrupts();

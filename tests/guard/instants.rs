@@ -1,12 +1,46 @@
 //! Commands that are prepared before the instant of their start.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cronlatch::guard::{EndedBy, Spawn, SpawnError, Status};
+use cronlatch::guard::{EndedBy, Processes, Spawn, SpawnError, Status};
 use cronlatch::time::BootInstant;
 
-use crate::support::{LONG, finish, guard, on_runtime, shell, wait_until, with_guard};
+use crate::helper::Setup;
+use crate::support::{LONG, finish, guard, is_alive, on_runtime, shell, wait_until, with_guard};
+
+/// A guard, and the file that the command of a test leaves.
+struct Ground {
+    guard: u32,
+    processes: Processes,
+    file: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+fn ground() -> Ground {
+    let guard = guard();
+    let dir = tempfile::tempdir().expect("a directory");
+    Ground {
+        guard: guard.pid(),
+        processes: guard.serve().expect("on a runtime"),
+        file: dir.path().join("ran"),
+        _dir: dir,
+    }
+}
+
+impl Ground {
+    /// The command, which starts so much later.
+    fn marks(&self, after: Duration) -> Spawn {
+        marks(&self.file, after)
+    }
+
+    /// Fails if the command has run by a moment after its instant.
+    async fn assert_never_ran(&self, start: Option<BootInstant>) {
+        let left = start.map(BootInstant::remaining).unwrap_or_default();
+        tokio::time::sleep(left + Duration::from_millis(100)).await;
+        assert!(!self.file.exists(), "the command ran");
+    }
+}
 
 /// A command that leaves a file, and starts so much later.
 fn marks(file: &Path, after: Duration) -> Spawn {
@@ -15,18 +49,18 @@ fn marks(file: &Path, after: Duration) -> Spawn {
     spawn
 }
 
-/// The processes that descend from this one.
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let pids = text.split_whitespace();
+    pids.filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// The children of a process, and theirs.
 fn descendants(pid: u32) -> Vec<u32> {
-    let of = |pid: u32| {
-        let path = format!("/proc/{pid}/task/{pid}/children");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect::<Vec<u32>>()
-    };
-    let children = of(pid);
-    let further = children.iter().flat_map(|child| of(*child));
-    children.clone().into_iter().chain(further).collect()
+    let near = children(pid);
+    let further = near.iter().flat_map(|child| children(*child));
+    near.clone().into_iter().chain(further).collect()
 }
 
 fn is_asleep(pid: u32) -> bool {
@@ -64,80 +98,124 @@ fn a_prepared_command_starts_at_its_instant_and_holds_up_no_other() {
 
 #[test]
 fn a_command_whose_deadline_comes_before_its_instant_is_never_executed() {
-    with_guard(async |processes| {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("ran");
-        let mut spawn = marks(&file, Duration::from_millis(900));
-        let start = spawn.start.expect("it has one");
+    on_runtime(async {
+        let ground = ground();
+        let mut spawn = ground.marks(Duration::from_millis(900));
+        let start = spawn.start;
         spawn.deadline = Some(BootInstant::now().plus(Duration::from_millis(300)));
         spawn.grace = Duration::ZERO;
-        let refused = processes.spawn(spawn).await.expect_err("it does not start");
+        let refused = ground.processes.spawn(spawn).await;
+        let refused = refused.expect_err("it does not start");
         assert!(matches!(refused, SpawnError::TooLate), "{refused:?}");
-        assert!(BootInstant::now() < start, "killed before its instant");
-        tokio::time::sleep(start.remaining() + Duration::from_millis(100)).await;
-        assert!(!file.exists());
+        assert!(Some(BootInstant::now()) < start, "killed after its instant");
+        ground.assert_never_ran(start).await;
     });
 }
 
-/// As after a machine was suspended: both instants have passed when the process wakes.
 #[test]
 fn a_command_that_wakes_after_its_deadline_is_never_executed() {
-    on_runtime(async {
-        let guard = guard();
-        let guard_pid = guard.pid();
-        let processes = guard.serve().expect("on a runtime");
+    never_executed_after(|spawn, limit| spawn.deadline = Some(limit));
+}
+
+/// Without a deadline it would run on.
+#[test]
+fn a_command_that_wakes_when_it_may_not_start_any_more_is_never_executed() {
+    never_executed_after(|spawn, limit| spawn.start_until = Some(limit));
+}
+
+#[test]
+fn a_command_is_not_executed_once_it_is_too_late_and_runs_on_if_it_has_begun_before() {
+    with_guard(async |processes| {
+        let mut late = shell("true");
+        late.start_until = Some(BootInstant::now());
+        let refused = processes.spawn(late).await.expect_err("it does not start");
+        assert!(matches!(refused, SpawnError::TooLate), "{refused:?}");
+        let mut in_time = shell("read -r line < $FIFO; echo $line");
         let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("ran");
-        let mut spawn = marks(&file, Duration::from_millis(500));
-        let deadline = BootInstant::now().plus(Duration::from_millis(800));
-        spawn.deadline = Some(deadline);
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+        in_time.env.insert("FIFO".into(), fifo.clone().into());
+        let limit = BootInstant::now().plus(Duration::from_secs(1));
+        in_time.start_until = Some(limit);
+        let running = processes.spawn(in_time).await.expect("it starts");
+        tokio::time::sleep(limit.remaining()).await;
+        std::fs::write(&fifo, "on\n").expect("it is read");
+        let (lines, exit) = finish(running).await;
+        let expected = (vec!["on".to_owned()], EndedBy::Itself);
+        assert_eq!((lines, exit.ended_by), expected);
+    });
+}
+
+/// As after a machine was suspended: the command's instant and this limit have passed when its process wakes.
+fn never_executed_after(limited: impl FnOnce(&mut Spawn, BootInstant)) {
+    on_runtime(async {
+        let ground = ground();
+        let mut spawn = ground.marks(Duration::from_millis(500));
+        let limit = BootInstant::now().plus(Duration::from_millis(800));
+        limited(&mut spawn, limit);
         spawn.grace = Duration::ZERO;
+        let processes = ground.processes.clone();
         let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
-        let sleeper = sleeper_of(guard_pid);
-        let both = [guard_pid, sleeper];
-        signal(both, libc::SIGSTOP);
-        tokio::time::sleep(deadline.remaining() + Duration::from_millis(50)).await;
+        let sleeper = sleeper_of(ground.guard);
+        signal([ground.guard, sleeper], libc::SIGSTOP);
+        tokio::time::sleep(limit.remaining() + Duration::from_millis(50)).await;
         // The process first: the guard must not be what saves it.
-        signal([sleeper, guard_pid], libc::SIGCONT);
+        signal([sleeper, ground.guard], libc::SIGCONT);
         let refused = waiting.await.expect("no panic");
         let refused = refused.expect_err("it does not start");
         assert!(matches!(refused, SpawnError::TooLate), "{refused:?}");
-        assert!(!file.exists());
+        ground.assert_never_ran(None).await;
     });
 }
 
 #[test]
-fn a_command_that_waits_for_its_instant_ends_with_the_guard() {
+fn the_daemon_ends_a_command_that_waits_for_its_instant_when_the_guard_is_killed() {
     on_runtime(async {
-        let guard = guard();
-        let guard_pid = guard.pid();
-        let processes = guard.serve().expect("on a runtime");
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("ran");
-        let spawn = marks(&file, Duration::from_millis(700));
-        let start = spawn.start.expect("it has one");
+        let ground = ground();
+        let spawn = ground.marks(Duration::from_millis(700));
+        let start = spawn.start;
+        let processes = ground.processes.clone();
         let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
-        sleeper_of(guard_pid);
-        signal([guard_pid], libc::SIGKILL);
+        sleeper_of(ground.guard);
+        signal([ground.guard], libc::SIGKILL);
         let refused = waiting.await.expect("no panic");
         assert!(matches!(refused, Err(SpawnError::NoReport)), "{refused:?}");
-        tokio::time::sleep(start.remaining() + Duration::from_millis(100)).await;
-        assert!(!file.exists());
+        ground.assert_never_ran(start).await;
     });
+}
+
+/// Daemon and reaper are stopped, so neither is what saves it. The reaper would kill the command only after it has
+/// begun.
+#[test]
+fn a_command_that_waits_for_its_instant_is_not_executed_once_the_guard_has_died() {
+    let files = tempfile::tempdir().expect("a directory");
+    let daemon = Setup::new("echo >$FILES/ran", files.path());
+    let daemon = daemon.starts_in(Duration::from_secs(3)).start();
+    let guard = daemon.guard.cast_unsigned();
+    let sleeper = sleeper_of(guard);
+    let reapers = children(guard);
+    daemon.signal(libc::SIGSTOP);
+    for reaper in reapers.iter().filter(|reaper| **reaper != sleeper) {
+        signal([*reaper], libc::SIGSTOP);
+    }
+    signal([guard], libc::SIGKILL);
+    wait_until("its process has ended", || !is_alive(sleeper.cast_signed()));
+    for reaper in reapers {
+        signal([reaper], libc::SIGCONT);
+        wait_until("its reaper has ended", || !is_alive(reaper.cast_signed()));
+    }
+    assert!(!files.path().join("ran").exists(), "the command ran");
 }
 
 #[test]
 fn what_kills_a_prepared_process_is_reported_as_no_start() {
     on_runtime(async {
-        let guard = guard();
-        let guard_pid = guard.pid();
-        let processes = guard.serve().expect("on a runtime");
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("ran");
-        let mut spawn = marks(&file, LONG);
+        let ground = ground();
+        let mut spawn = ground.marks(LONG);
         spawn.deadline = Some(BootInstant::now().plus(LONG));
+        let processes = ground.processes.clone();
         let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
-        let sleeper = sleeper_of(guard_pid);
+        let sleeper = sleeper_of(ground.guard);
         signal([sleeper], libc::SIGKILL);
         let refused = waiting.await.expect("no panic");
         assert!(
@@ -145,36 +223,33 @@ fn what_kills_a_prepared_process_is_reported_as_no_start() {
             "{refused:?}"
         );
         wait_until("its processes are gone", || {
-            descendants(guard_pid).is_empty()
+            descendants(ground.guard).is_empty()
         });
-        assert!(!file.exists());
+        ground.assert_never_ran(None).await;
     });
 }
 
 #[test]
 fn a_command_that_is_withdrawn_before_its_instant_is_never_executed() {
     on_runtime(async {
-        let guard = guard();
-        let guard_pid = guard.pid();
-        let processes = guard.serve().expect("on a runtime");
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("ran");
-        let mut spawn = marks(&file, LONG);
+        let ground = ground();
+        let mut spawn = ground.marks(LONG);
         // Not even a signal that a prepared process ignores saves it.
         spawn.signal = nix::sys::signal::Signal::SIGCHLD;
+        let processes = ground.processes.clone();
         let (withdraw, withdrawn) = tokio::sync::oneshot::channel();
         let waiting = tokio::spawn(async move {
             let withdrawn = async { withdrawn.await.expect("it is withdrawn") };
             processes.spawn_unless(spawn, None, withdrawn).await
         });
-        sleeper_of(guard_pid);
+        sleeper_of(ground.guard);
         withdraw.send(()).expect("it waits");
         let refused = waiting.await.expect("no panic");
         assert!(matches!(refused, Err(SpawnError::Withdrawn)), "{refused:?}");
         wait_until("its processes are gone", || {
-            descendants(guard_pid).is_empty()
+            descendants(ground.guard).is_empty()
         });
-        assert!(!file.exists());
+        ground.assert_never_ran(None).await;
     });
 }
 

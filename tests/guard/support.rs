@@ -61,6 +61,7 @@ pub(crate) fn command(argv: &[&str]) -> Spawn {
         umask: None,
         nice: None,
         start: None,
+        start_until: None,
         deadline: None,
         signal: Signal::SIGTERM,
         grace: LONG,

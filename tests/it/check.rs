@@ -37,6 +37,7 @@ fn a_wrong_list_exits_with_78_and_names_every_place() {
         ":2:16: error: `evry`",
         "did you mean `every`?",
         ":3:23: error: `5`",
+        "write `5s`, `5m` or `5h`",
     ] {
         assert!(
             said.stderr.contains(place),

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::support::cluster::Replicas;
 use crate::support::redis::documented_cluster_rights;
 use crate::support::wait::LIMIT;
-use crate::support::{Cluster, Daemon, RunLog, cronlatch};
+use crate::support::{Cluster, Daemon, RedisServer, RunLog, cronlatch};
 
 fn store(url: &str) -> Arc<dyn Store> {
     open(&check_url(url).unwrap()).unwrap()
@@ -340,4 +340,15 @@ fn a_dead_primary_holds_up_its_own_locks_alone_and_until_its_replica_takes_over(
     for mut host in hosts {
         assert!(host.terminate().success());
     }
+}
+
+#[test]
+fn a_server_that_belongs_to_no_cluster_is_logged_once() {
+    let redis = RedisServer::start();
+    let url = redis.url().replace("redis://", "redis+cluster://");
+    let list = list(&[("often", &RunLog::new())]);
+    let mut daemon = Daemon::on("h1", list).store(&url).start();
+    daemon.wait_log(&["ready, but the store cannot be used", "Cluster"]);
+    let warning = ["a server of the store cannot be used", "redis+cluster://"];
+    assert_eq!(daemon.lines_with(&warning), 1);
 }

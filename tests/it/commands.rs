@@ -486,7 +486,7 @@ fn status_marks_hosts_whose_list_differs_those_that_drain_and_orphaned_runs() {
         site.status()["jobs"][0]["running"]["orphaned"] == true
     });
     let text = site.run(&["status"]).expect_code(0).stdout;
-    assert!(text.contains("orphaned on same"), "{text}");
+    assert!(text.contains("orphaned on same, started "), "{text}");
 }
 
 #[test]

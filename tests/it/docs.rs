@@ -95,7 +95,11 @@ fn whole(text: &str) -> String {
     {
         return format!("{text}\njobs: [{{ name: a, schedule: '@daily', command: 'true' }}]\n");
     }
-    let job = "jobs:\n  - name: a\n    schedule: '@daily'\n    command: 'true'";
+    let job = "\
+jobs:
+  - name: a
+    schedule: '@daily'
+    command: 'true'";
     let fields = text.lines().map(|line| format!("    {line}\n"));
     std::iter::once(format!("{job}\n")).chain(fields).collect()
 }

@@ -25,8 +25,12 @@ fn record(daemon: &Daemon, outcome: &str) -> Value {
 fn who_ran_it_and_what_the_other_host_did() {
     let redis = RedisServer::start();
     let list = format!(
-        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: 'true' }}\n  \
-         - {{ name: off, every: 1s, command: 'true', enabled: false }}\n",
+        "\
+store: {}
+jobs:
+  - {{ name: job, every: 1s, command: 'true' }}
+  - {{ name: off, every: 1s, command: 'true', enabled: false }}
+",
         redis.url()
     );
     let one = Daemon::on("one", list.clone()).start();

@@ -465,7 +465,12 @@ fn what_is_no_crontab_is_refused_with_what_import_reads() {
     let binary = refused("binary");
     assert!(binary.contains("this is not a crontab: "), "{binary}");
     assert!(!binary.contains("UTF-8"), "{binary}");
-    let list = "jobs:\n  - name: a\n    every: 1h\n    command: 'true'\n";
+    let list = "\
+jobs:
+  - name: a
+    every: 1h
+    command: 'true'
+";
     folder.write("jobs.yaml", list);
     let yaml = refused("jobs.yaml");
     assert!(

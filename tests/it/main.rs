@@ -41,6 +41,9 @@ mod shells;
 mod soak;
 mod sqlite;
 mod status;
+#[path = "../support/steps.rs"]
+#[allow(dead_code, reason = "no test uses all of it")]
+mod steps;
 mod systemd;
 mod terminal;
 mod ticker;

@@ -12,8 +12,16 @@ use crate::support::{Cluster, Daemon, RedisServer, RunLog, command, cronlatch, w
 
 fn tick(store: &str, runs: &RunLog) -> String {
     format!(
-        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    on_overlap: queue\n    \
-         lock: {{ ttl: 3s }}\n    kill_grace: 200ms\n    command: '{}'\n",
+        "\
+store: {store}
+jobs:
+  - name: tick
+    every: 1s
+    on_overlap: queue
+    lock: {{ ttl: 3s }}
+    kill_grace: 200ms
+    command: '{}'
+",
         runs.job("0.02")
     )
 }

@@ -58,9 +58,13 @@ fn the_output_of_a_failure_is_kept_whole_and_that_of_a_success_is_not() {
     let copy = state.path().join("copy");
     // 300 KB of what no text can hold, and far more than a record keeps.
     let list = format!(
-        "jobs:\n  - name: bad\n    every: 1s\n    command: 'head -c 300000 /dev/urandom > {copy}.new; \
-         mv {copy}.new {copy}; cat {copy}; echo to-stderr >&2; exit 3'\n  \
-         - {{ name: good, every: 1s, command: 'echo fine; until [ -s {copy} ]; do sleep 0.05; done' }}\n",
+        "\
+jobs:
+  - name: bad
+    every: 1s
+    command: 'head -c 300000 /dev/urandom > {copy}.new; mv {copy}.new {copy}; cat {copy}; echo to-stderr >&2; exit 3'
+  - {{ name: good, every: 1s, command: 'echo fine; until [ -s {copy} ]; do sleep 0.05; done' }}
+",
         copy = copy.display(),
     );
     let mut daemon = on(state.path(), list)

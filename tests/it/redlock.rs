@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
-use cronlatch::store::protocol::FORGOTTEN_AHEAD;
+use cronlatch::store::protocol::{FORGOTTEN_AHEAD, LEAD};
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Grant, Kind, Late, Lock,
     Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, RunStatus, StartupQuorum,
@@ -25,13 +25,15 @@ use cronlatch::store::{
 use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::contract::eventually;
-use crate::support::claims::record;
+use crate::support::claims::{job, record};
 use crate::support::redis::documented_rights;
 use crate::support::wait::{INTERVAL, LIMIT};
 use crate::support::{Daemon, Mode, Proxy, RedisServer, RunLog, cronlatch, wait_until};
 
 /// Long enough that no lease ends by itself while it is needed.
 const LONG: Duration = Duration::from_secs(300);
+/// How long before its instant a claim is sent ahead.
+const NEAR: Duration = Duration::from_millis(900);
 /// How long a node that lost its data does not count.
 const TTL: Duration = Duration::from_millis(1500);
 
@@ -70,10 +72,6 @@ struct Scene {
 
 fn lock() -> Lock {
     Lock::named(&LockName::parse("l").unwrap())
-}
-
-fn job() -> JobName {
-    JobName::parse("j").unwrap()
 }
 
 fn token(who: &str) -> Token {
@@ -146,6 +144,10 @@ impl Scene {
     }
 
     async fn finish(&self, who: &str, n: u64) -> FinishReply {
+        self.ends(who, n, Outcome::Succeeded).await
+    }
+
+    async fn ends(&self, who: &str, n: u64, outcome: Outcome) -> FinishReply {
         let at = self.start.plus(Duration::from_millis(n));
         let finish = Finish {
             lock: lock(),
@@ -158,7 +160,7 @@ impl Scene {
                 exit_code: Some(0),
                 attempts: 1,
                 fence: Some(1),
-                ..record(job(), Some(at), Outcome::Succeeded)
+                ..record(job(), Some(at), outcome)
             }),
             job: Some(job()),
             give_back: false,
@@ -335,14 +337,23 @@ async fn when_a_majority_forgot_nothing_from_before_is_granted_as_new() {
     }
     let early = answer(&*scene.store, &scene.claim("b", 2)).await;
     assert!(matches!(early, ClaimReply::Recovering { .. }), "{early:?}");
-    let noticed = Timestamp::now();
     for (who, n) in [("c", 1), ("d", 2)] {
         let reply = settled(&*scene.store, &scene.claim(who, n)).await;
         assert_eq!(reply, ClaimReply::Unknown);
     }
-    // What comes due until then may have been granted ahead before the loss.
-    tokio::time::sleep(FORGOTTEN_AHEAD.saturating_sub(Timestamp::now().since(noticed))).await;
-    let since = Timestamp::now().since(scene.start).as_millis();
+    let mut noticed = Vec::new();
+    for server in &scene.servers {
+        let noticing = async || {
+            let at = server.text(&["HGET", "cronlatch:node", "lost_at"]);
+            at.parse().ok().map(Timestamp::from_millis)
+        };
+        noticed.push(eventually("each node notices its loss", noticing).await);
+    }
+    // What comes due until then may have been granted ahead before the last of these losses.
+    let horizon = noticed.into_iter().max().unwrap().plus(FORGOTTEN_AHEAD);
+    let after = horizon.plus(Duration::from_millis(1));
+    tokio::time::sleep(after.since(Timestamp::now())).await;
+    let since = after.since(scene.start).as_millis();
     let later = scene.granted("e", u64::try_from(since).unwrap()).await;
     assert!(later > fence, "fences rise through the loss");
     let records = scene.store.history(&job(), &lock(), 100).await.unwrap();
@@ -486,6 +497,37 @@ async fn a_grant_that_took_longer_than_its_lease_is_none() {
         .claim(&claim("b", Duration::from_millis(100)))
         .await;
     assert!(matches!(late, Err(StoreError::Unreachable(_))), "{late:?}");
+}
+
+/// A claim ahead of its instant waits for the instant while the nodes accept it, not afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_in_which_the_nodes_accept_a_claim_counts_towards_its_instant() {
+    let scene = Scene::new(LONG).await;
+    let (proxies, by_proxy) = proxied(&scene.servers);
+    let store = store_at(&by_proxy);
+    let mut claim = scene.claim("a", 1);
+    let near = store.now().await.unwrap().plus(NEAR);
+    let ClaimTarget::Occurrence { due, .. } = &mut claim.what else {
+        panic!("not for an occurrence: {claim:?}");
+    };
+    *due = Due {
+        scheduled_at: near,
+        not_before: near,
+        prev: Some(scene.start),
+        lead: LEAD,
+        ..due.clone()
+    };
+    let way = Duration::from_millis(50);
+    for proxy in &proxies {
+        proxy.set(Mode::Delay(way));
+    }
+    let reply = store.claim(&claim).await.unwrap();
+    let ClaimReply::Granted { at, starts_in, .. } = reply else {
+        panic!("not granted: {reply:?}");
+    };
+    // The nodes had replied before the proposal went to them and back.
+    let left = near.since(at).saturating_sub(way * 2);
+    assert!(starts_in <= left, "{reply:?}, for {near}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
+use cronlatch::names::{HostName, LockName, RunId, Token};
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, GapAnswer, Grant, Kind,
     Lock, Outcome, Overlap, Record, Registration, RenewReply, Store, StoreError, StoreSettings,
@@ -17,7 +17,7 @@ use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::contract::eventually;
 use crate::support::SmallDisk;
-use crate::support::claims::{due, record};
+use crate::support::claims::{due, job, record};
 use crate::support::command;
 
 /// How a child of this test receives its task: `MODE START PATH`.
@@ -26,10 +26,6 @@ const ORDERS: &str = "CRONLATCH_TEST_SQLITE_CHILD";
 fn store_at(path: &Path) -> Arc<dyn Store> {
     let path = path.to_owned();
     open(&StoreSettings::Sqlite { path }).unwrap()
-}
-
-fn job() -> JobName {
-    JobName::parse("j").unwrap()
 }
 
 fn lock() -> Lock {

@@ -74,40 +74,47 @@ fn a_host_that_claims_nothing_because_of_its_clock_is_critical() {
     );
     let explained = daemon.ask(&["explain", "often"]).expect_code(0).stdout;
     assert!(explained.contains(behind), "{explained}");
-    assert!(!explained.contains("may run it"), "{explained}");
+    assert!(!explained.contains("may run the job"), "{explained}");
 }
 
 #[test]
 fn commands_that_find_nothing_in_a_store_that_nobody_named_say_where_they_looked() {
-    let ask = |args: &[&str]| {
-        let dir = tempfile::tempdir().unwrap();
+    let (absent, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ask = |args: &[&str], state: &tempfile::TempDir| {
         let mut command = command::command(command::BINARY);
-        command.args(args).env("XDG_STATE_HOME", dir.path());
+        command.args(args).env("XDG_STATE_HOME", state.path());
         command::output(command)
     };
-    let said = ask(&["status", "--check"]).expect_code(3).stdout;
-    let looked = "no job list was found, so this looked in sqlite:";
-    assert!(said.starts_with(&format!("UNKNOWN: {looked}")), "{said}");
-    for (args, code) in [
-        (&["status"][..], 0),
-        (&["logs", "backup"], 64),
-        (&["forget", "backup"], 0),
-        (&["pause", "backup"], 64),
-        (&["kill", "backup"], 64),
-        (&["trigger", "backup"], 69),
+    ask(&["init"], &empty).expect_code(0);
+    let no_list = "no job list was found, ";
+    let looked = format!("{no_list}so this looked in sqlite:");
+    for (state, found) in [
+        (&absent, format!("{no_list}and there is no store sqlite:")),
+        (&empty, looked.clone()),
     ] {
-        let said = ask(args).expect_code(code).stderr;
-        assert!(
-            said.contains(&format!("warning: {looked}")),
-            "{args:?}: {said}"
-        );
+        let said = ask(&["status", "--check"], state).expect_code(3).stdout;
+        assert!(said.starts_with(&format!("UNKNOWN: {looked}")), "{said}");
+        for (args, code) in [
+            (&["status"][..], 0),
+            (&["history", "backup"], 0),
+            (&["logs", "backup"], 64),
+            (&["forget", "backup"], 0),
+            (&["pause", "backup"], 64),
+            (&["kill", "backup"], 64),
+            (&["trigger", "backup"], 69),
+        ] {
+            let said = ask(args, state).expect_code(code).stderr;
+            let expected = format!("warning: {found}");
+            assert!(said.contains(&expected), "{args:?}: {said}");
+            assert_eq!(said.matches("warning: ").count(), 1, "{args:?}: {said}");
+        }
     }
     let named = ["logs", "backup", "--store", "sqlite:/proc/self/cwd/none.db"];
     let dir = tempfile::tempdir().unwrap();
     let mut command = command::command(command::BINARY);
     command.args(named).current_dir(dir.path());
     let said = command::output(command).expect_code(64).stderr;
-    assert!(!said.contains(looked), "{said}");
+    assert!(!said.contains(no_list), "{said}");
 }
 
 #[test]
@@ -176,11 +183,44 @@ fn watch_shows_each_change_until_its_reader_is_gone() {
     assert!(watch.wait().unwrap().success());
 }
 
+#[test]
+fn watch_sees_an_embedded_store_that_is_created_later_and_does_not_create_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("later.db");
+    let store = format!("sqlite:{}", file.display());
+    let mut watch = command::command(command::BINARY);
+    watch
+        .args(["status", "--watch=100ms", "--json", "--store", &store])
+        .stdout(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut hosts = || {
+        let line = lines.next().unwrap().unwrap();
+        let status: serde_json::Value = serde_json::from_str(&line).unwrap();
+        status["hosts"].as_array().unwrap().len()
+    };
+    assert_eq!(hosts(), 0);
+    let list = list(&["{ name: yearly, schedule: '@yearly', command: 'true' }"]);
+    let mut daemon = Daemon::on("web1", list).store(&store).start();
+    wait_until("the page has the host", || hosts() == 1);
+    daemon.kill();
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    wait_until("the page has no host", || hosts() == 0);
+    assert!(!file.exists());
+    drop(lines);
+    assert!(watch.wait().unwrap().success());
+}
+
 /// A job that each host runs for itself, and that fails where a file is missing.
 fn of_each_host(store: &str, file: &str) -> String {
     format!(
-        "store: {store}\njobs:\n  - {{ name: collect, every: 1s, command: 'test -e {file}/$CRONLATCH_HOST', \
-         lock: {{ scope: host }} }}\n"
+        "\
+store: {store}
+jobs:
+  - {{ name: collect, every: 1s, command: 'test -e {file}/$CRONLATCH_HOST', lock: {{ scope: host }} }}
+"
     )
 }
 
@@ -291,7 +331,14 @@ fn a_host_with_another_list_is_named_with_the_jobs_that_differ() {
     let redis = RedisServer::start();
     let list = |jobs: &str| {
         let of_both = "{ name: same, schedule: '@yearly', command: 'true' }";
-        format!("store: {}\njobs:\n  - {of_both}\n{jobs}", redis.url())
+        format!(
+            "\
+store: {}
+jobs:
+  - {of_both}
+{jobs}",
+            redis.url()
+        )
     };
     let job = |name: &str, command: &str| {
         format!("  - {{ name: {name}, schedule: '@yearly', command: '{command}' }}\n")

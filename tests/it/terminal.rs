@@ -219,10 +219,12 @@ fn command_in(dir: &std::path::Path, args: &[&str]) -> std::process::Command {
 #[test]
 fn no_command_panics_when_nobody_reads_its_output() {
     let dir = tempfile::tempdir().expect("a directory");
-    let list = "jobs:\n\
-        \x20 - { name: a, every: 1h, command: 'echo said; echo err >&2' }\n\
-        \x20 - { name: b, schedule: '0 3 * * *', command: a | b, user: no-such-user }\n\
-        \x20 - { name: c, every: 1h, command: echo said, lock: { scope: none } }\n";
+    let list = "\
+jobs:
+  - { name: a, every: 1h, command: 'echo said; echo err >&2' }
+  - { name: b, schedule: '0 3 * * *', command: a | b, user: no-such-user }
+  - { name: c, every: 1h, command: echo said, lock: { scope: none } }
+";
     std::fs::write(dir.path().join("jobs.yaml"), list).expect("a file");
     std::fs::write(dir.path().join("crontab"), "0 3 * * * a | b\n").expect("a file");
     std::fs::write(dir.path().join("wrong.yaml"), "jobs: 5\n").expect("a file");
@@ -285,10 +287,12 @@ fn no_command_panics_when_nobody_reads_its_output() {
 #[test]
 fn every_command_whose_output_cannot_be_written_exits_with_74() {
     let dir = tempfile::tempdir().expect("a directory");
-    let list = "output: { keep: all }\n\
-                jobs:\n\
-                \x20 - { name: a, every: 1h, command: 'echo said; echo err >&2' }\n\
-                \x20 - { name: b, every: 1h, command: 'true', enabled: false }\n";
+    let list = "\
+output: { keep: all }
+jobs:
+  - { name: a, every: 1h, command: 'echo said; echo err >&2' }
+  - { name: b, every: 1h, command: 'true', enabled: false }
+";
     std::fs::write(dir.path().join("jobs.yaml"), list).expect("a file");
     std::fs::write(dir.path().join("crontab"), "0 3 * * * a\n").expect("a file");
     let start = |args: &[&str]| command_in(dir.path(), args);

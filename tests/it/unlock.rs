@@ -175,7 +175,7 @@ fn without_a_list_and_a_store_it_says_where_it_has_looked() {
     };
     let unlock = ["unlock", "nightly-backup"];
     let said = run(&unlock).expect_code(0);
-    let looked = "warning: no job list was found, so this looked in sqlite:";
+    let looked = "warning: no job list was found, and there is no store sqlite:";
     assert!(said.stderr.contains(looked), "{said:?}");
     assert!(
         said.stdout

@@ -311,7 +311,7 @@ impl World {
             waiting: Vec::new(),
             fingerprints: vec![(fingerprint(0), instant(0))],
             moved: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
             summary: cronlatch::store::Summary::default(),
         };

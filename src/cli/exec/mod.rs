@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::times::duration;
 use super::{Failure, Target};
 use crate::config::OnLost;
 use crate::guard::{GuardOptions, Session};
@@ -41,23 +42,23 @@ pub(super) struct Args {
     key: Option<String>,
     /// How long the lock stays held after its holder dies; renewed every third of this, at least
     /// every 10 s
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = plan::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     ttl: Duration,
     /// Wait for a held lock, for at most this long; without a duration, for ever
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = plan::duration)]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = duration)]
     #[expect(
         clippy::option_option,
         reason = "clap's own form for an option whose value may be left out"
     )]
     wait: Option<Option<Duration>>,
     /// Time between SIGTERM and SIGKILL [default: a quarter of --ttl, at most 10s]
-    #[arg(long, value_name = "DURATION", value_parser = plan::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     kill_grace: Option<Duration>,
     /// What to do with the command when the lock is lost; with `continue`, two may run at once
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     on_lost: LostChoice,
     /// Kill the command after this long
-    #[arg(long, value_name = "DURATION", value_parser = plan::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
     target: Target,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Args, show};
 use crate::cli::Failure;
-use crate::config::{self, OnLost};
+use crate::config::OnLost;
 use crate::ground::timing;
 use crate::latch::WaitLimit;
 use crate::store::Lock;
@@ -78,11 +78,6 @@ fn check_ttl(ttl: Duration, grace: Duration) -> Result<(), Failure> {
             " or a shorter --kill-grace"
         },
     )))
-}
-
-/// Reads a duration of the command line.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    config::parse_duration(text).map_err(|e| format!("it {e}"))
 }
 
 /// Reads a raw key.

@@ -172,7 +172,7 @@ impl ExecSession<'_> {
     }
 
     fn command(&self, host: &HostName, lease: &Lease) -> Spawn {
-        let deadline = timing::kill_at(lease.ends());
+        let kill_at = timing::kill_at(lease.ends());
         Spawn {
             run: self.grant.run_id.clone(),
             argv: self.plan.argv.clone(),
@@ -182,7 +182,8 @@ impl ExecSession<'_> {
             umask: None,
             nice: None,
             start: None,
-            deadline: (self.plan.on_lost == OnLost::Kill).then_some(deadline),
+            start_until: Some(kill_at),
+            deadline: (self.plan.on_lost == OnLost::Kill).then_some(kill_at),
             signal: Signal::SIGTERM,
             grace: self.plan.grace,
             stdio: Stdio::Inherit,

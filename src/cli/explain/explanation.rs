@@ -114,6 +114,7 @@ pub(super) fn begin(
         run: None,
         held_by: None,
         field: None,
+        // As if no host had run it. An answer that knows who did replaces them.
         hosts: decisions(facts, at, None),
         previous_at: schedule.last_before(at),
         next_at: schedule.next_after(at),
@@ -184,7 +185,7 @@ impl Explanation {
         let text = match &self.held_by {
             Some(run) => format!("{} held the lock", run.named()),
             None => format!(
-                "{} held the lock; no record of its run is kept",
+                "{} held the lock; no record shows for which run",
                 by.unwrap_or("another program")
             ),
         };

@@ -24,9 +24,9 @@ pub(super) struct OccurrenceFacts {
     /// How many records the store keeps of each job.
     pub(super) keeps: u32,
     pub(super) report: JobReport,
-    /// The history of the job, newest first.
+    /// The history of the job, newest first, then those under the locks that it had before.
     pub(super) records: Vec<Record>,
-    /// The runs of other jobs that share its lock.
+    /// The histories of the other jobs that share its lock.
     pub(super) neighbours: Vec<Record>,
     /// The open runs of those jobs.
     pub(super) open_neighbours: Vec<JobReport>,

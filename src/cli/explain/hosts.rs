@@ -44,12 +44,12 @@ impl ClaimDecision {
         match self {
             Self::Won => "won",
             Self::Lost => "lost the race",
-            Self::MayRun => "may run it",
+            Self::MayRun => "may run the job",
             Self::NotMatched => "is not named by `hosts`",
-            Self::NotListed => "does not list the job",
+            Self::NotListed => "does not list the job, or has it disabled",
             Self::Waits => "claims nothing",
             Self::Draining => "is stopping",
-            Self::StartedLater => "started later",
+            Self::StartedLater => "its daemon started later",
         }
     }
 
@@ -96,7 +96,10 @@ fn decision(
     }
     let entry = facts.listing.entries.get(&info.host);
     match entry.map(|entry| entry.standing) {
-        None if !facts.listing.entries.is_empty() => return (ClaimDecision::NotListed, None),
+        // Hosts register the jobs that are enabled.
+        None if !facts.listing.entries.is_empty() || !facts.job.enabled => {
+            return (ClaimDecision::NotListed, None);
+        }
         Some(Standing::Withdrawn) => {
             let since = entry.map(|entry| format!("since {}", entry.at));
             return (ClaimDecision::NotListed, since);

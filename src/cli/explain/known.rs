@@ -71,8 +71,12 @@ pub(super) fn of_record(facts: &OccurrenceFacts, at: Timestamp) -> Option<Explan
             .push(format!("it took {attempts} attempts"));
     }
     if facts.job.schedule.mismatch(at).is_some() {
-        let text =
-            "the schedule of this list does not have this instant: it was due by an earlier one";
+        let text = if record.count.is_some() {
+            "the schedule of this list does not have this instant: it lies between two of these \
+             occurrences, or was due by an earlier schedule"
+        } else {
+            "the schedule of this list does not have this instant: it was due by an earlier one"
+        };
         explanation.details.push(text.to_owned());
     }
     Some(explanation)

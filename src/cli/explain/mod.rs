@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(unknown_job(&args.job, &list));
     }
     let explanation = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(Some(&list), &settings)?;
         explain(&*store, &list, (&args.job, &host), args.at).await
     })?;
     output::print(&if args.json {

@@ -28,7 +28,14 @@ fn host(name: &str) -> HostName {
 fn facts(fields: &str) -> OccurrenceFacts {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("jobs.yaml");
-    let list = format!("jobs:\n  - name: job\n    schedule: 30 2 * * *\n    command: x\n{fields}");
+    let list = format!(
+        "\
+jobs:
+  - name: job
+    schedule: 30 2 * * *
+    command: x
+{fields}"
+    );
     std::fs::write(&path, list).expect("room");
     let list = config::load(&path).expect("a list");
     let job = list.jobs[0].clone();
@@ -330,7 +337,7 @@ fn a_skip_names_the_run_that_held_the_lock() {
     facts.report.open = None;
     says(
         &at_half_past(&facts),
-        "b held the lock; no record of its run is kept",
+        "b held the lock; no record shows for which run",
     );
 }
 

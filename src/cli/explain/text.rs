@@ -20,9 +20,12 @@ pub(super) fn for_people(explanation: &Explanation, times: Times) -> String {
         && let Some(id) = &run.run_id
     {
         text += &format!(
-            "  run {id}, started {}, finished {}\n",
+            "  run {id}, started {}, {}\n",
             show(run.started_at),
-            show(run.finished_at)
+            match run.finished_at {
+                Some(at) => format!("finished {}", times.show(at)),
+                None => "not finished yet".to_owned(),
+            }
         );
     }
     for detail in &explanation.details {

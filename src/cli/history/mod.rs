@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let settings = args.target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         collect(&*store, list.as_ref(), &host, args).await
     })?;
     let records = found.records;
@@ -69,6 +69,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         text::for_people(&records, Times::for_stdout(args.times), args.output)
     })?;
+    if records.is_empty() {
+        args.target.warn_if_guessed(list.as_ref(), &settings);
+    }
     for (job, fault) in found.damage {
         let warning = format!(
             "warning: part of the history of job {job} cannot be shown: {fault}\n  help: {}",
@@ -281,7 +284,7 @@ async fn earlier(
         locks.map(wanted).collect::<Vec<_>>()
     };
     let mut all: Vec<HistoryKey> = wanted.iter().zip(listings).flat_map(of_one).collect();
-    // Locks that share a hash tag share their histories, too.
+    // A lock and an application's key of the same name share a hash tag, and with it their histories.
     all.retain(|(job, lock, _)| {
         let shares = |(other, known, _): &HistoryKey| other == job && known.name == lock.name;
         !wanted.iter().any(shares)

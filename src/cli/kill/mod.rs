@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         wait: args.wait,
     };
     let (killed, failed) = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         order.carry_out(&*store, (list.as_ref(), &host)).await
     })
     .inspect_err(|_| args.target.warn_if_guessed(list.as_ref(), &settings))?;

@@ -6,7 +6,7 @@ use super::WantedRun;
 use crate::cli::{Failure, Target, output};
 use crate::config::{JobList, KeepOutput, OutputPolicy, Scope};
 use crate::names::{HostName, JobName, LockName};
-use crate::store::{HostReport, Lock, Outcome, Record, Store, StoreError};
+use crate::store::{HostReport, Lock, Outcome, Record, Store, StoreError, StoreSettings};
 
 /// How many records of a job are searched for a run.
 const RECORDS_SEARCHED: usize = 100_000;
@@ -85,17 +85,16 @@ impl FleetRun {
 /// Finds the run in the store; `None` if the store does not know it.
 pub(super) fn in_fleet(
     target: &Target,
+    (list, settings): (Option<&JobList>, &StoreSettings),
     host: &HostName,
     wanted: &WantedRun,
 ) -> Result<Option<FleetRun>, Failure> {
-    let list = target.list_if_any()?;
-    let settings = target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = target.open_existing(list, settings)?;
         let hosts = store.hosts().await?;
         let search = Search {
             store: &*store,
-            list: list.as_ref(),
+            list,
             host,
             hosts: &hosts,
         };
@@ -104,7 +103,7 @@ pub(super) fn in_fleet(
             WantedRun::Run(run) => search.run(run).await?,
         })
     })?;
-    if let (None, WantedRun::NewestOf(job), Some(list)) = (&found, wanted, &list)
+    if let (None, WantedRun::NewestOf(job), Some(list)) = (&found, wanted, list)
         && list.jobs.iter().all(|entry| entry.name != *job)
     {
         return Err(crate::cli::unknown_job(job, list));

@@ -70,11 +70,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return print(args, &stored);
     }
     let host = args.target.host()?;
-    match find::in_fleet(&args.target, &host, &wanted) {
+    let list = args.target.list_if_any()?;
+    let settings = args.target.settings(list.as_ref())?;
+    match find::in_fleet(&args.target, (list.as_ref(), &settings), &host, &wanted) {
         Ok(Some(found)) => show_found(args, &host, here.as_deref(), &found),
         Ok(None) => {
-            let list = args.target.list_if_any()?;
-            let settings = args.target.settings(list.as_ref())?;
             args.target.warn_if_guessed(list.as_ref(), &settings);
             let store = settings.shown();
             Err(Failure::Usage(match wanted {

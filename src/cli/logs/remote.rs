@@ -30,7 +30,7 @@ pub(super) struct RemoteLogs {
 struct OutputReply {
     /// Lines of JSON: what the command wrote after the offset, and all notes.
     text: String,
-    /// How many bytes the command has written so far, those included that were dropped.
+    /// How many bytes the command has written so far, including bytes that were dropped.
     offset: u64,
     is_complete: bool,
 }

@@ -158,6 +158,7 @@ impl Printer {
 
     /// A remark of cronlatch, which is not output of the command.
     fn remark(&mut self, text: &str) -> io::Result<()> {
+        // JSON has the notes themselves; what else is missing follows from their offsets.
         if self.form == Form::Json {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::request::note;
 use super::requester::requester;
 use super::{Failure, Target, output, times};
-use crate::config::{JobList, parse_duration};
+use crate::config::JobList;
 use crate::names::HostName;
 use crate::store::{Intervention, PauseOrder, REASON_LIMIT, Store};
 use crate::time::Timestamp;
@@ -40,15 +40,11 @@ pub(super) struct PauseArgs {
     #[command(flatten)]
     common: ResumeArgs,
     /// End the pause after this time
-    #[arg(long = "for", value_name = "D", value_parser = duration)]
+    #[arg(long = "for", value_name = "D", value_parser = times::duration)]
     duration: Option<Duration>,
     /// End the pause at this time (`18:00`, `2026-01-31 08:00`, RFC 3339)
     #[arg(long, value_name = "T", value_parser = times::instant, conflicts_with = "duration")]
     until: Option<Timestamp>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| format!("it {error}"))
 }
 
 pub(super) fn pause(args: &PauseArgs) -> Result<ExitCode, Failure> {
@@ -96,7 +92,7 @@ fn order(
     let settings = target.settings(list.as_ref())?;
     target.warn_about_store(&settings);
     let (done, failed) = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = target.open_existing(list.as_ref(), &settings)?;
         let sender = PauseSender {
             store: &*store,
             order: order(store.now().await?)?,

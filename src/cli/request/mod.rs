@@ -95,8 +95,8 @@ fn done(reply: RequestReply) -> Done {
 fn no_reaction(host: &HostName) -> Failure {
     Failure::Unavailable(format!(
         "host {host} did not take the request within {REQUEST_VALID_FOR:?}, and will not act on it; \
-         nothing was done\nhelp: look at the log of its daemon. Daemons of an older version know no \
-         requests"
+         nothing was done\nhelp: see whether its daemon is up (`cronlatch status` lists one that died for \
+         30 s more), and look at its log. Daemons of an older version know no requests"
     ))
 }
 

@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::output::StdoutReader;
+use super::times::duration;
 use super::{Failure, Target, output};
-use crate::config::{self, ConfigError, Job, JobList};
+use crate::config::{ConfigError, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::preflight;
 use crate::store::{HostReport, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
@@ -26,7 +27,7 @@ use check::CheckResult;
 use report::{HostStatus, JobStatus, NodeStatus, VanishedHost};
 pub(super) use report::{RunningStatus, StatusReport};
 use requests::RequestStatus;
-use watch::Screen;
+use watch::{Screen, WatchedStore};
 
 /// The shortest time between two pages of `--watch`.
 const SHORTEST_WATCH: Duration = Duration::from_millis(100);
@@ -54,10 +55,6 @@ pub(super) struct Args {
     target: Target,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    config::parse_duration(text).map_err(|e| format!("it {e}"))
-}
-
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.check {
         return check(args);
@@ -67,16 +64,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_about_store(&settings);
     output::ask(async {
-        let asked = StatusRequest {
-            store: &Target::open_existing(&settings)?,
+        if let Some(every) = args.watch {
+            let store = WatchedStore::open(&args.target, list.as_ref(), &settings)?;
+            return watch(args, (store, list.as_ref(), &host), every).await;
+        }
+        let status = collect(StatusRequest {
+            store: &args.target.open_existing(list.as_ref(), &settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,
-        };
-        if let Some(every) = args.watch {
-            return watch(args, asked, every).await;
-        }
-        let status = collect(asked).await?;
+        })
+        .await?;
         output::print(&page(args, &status)?)?;
         if status.hosts.is_empty() {
             args.target.warn_if_guessed(list.as_ref(), &settings);
@@ -112,7 +110,7 @@ fn judge(args: &Args) -> Result<CheckResult, Failure> {
     args.target.warn_about_store(&settings);
     let report = output::ask(async {
         let asked = StatusRequest {
-            store: &Target::open_existing(&settings)?,
+            store: &args.target.open_existing(list.as_ref(), &settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,
@@ -150,7 +148,7 @@ fn why_unknown(failure: &Failure) -> String {
 /// Shows the fleet until the process is ended. An outage of the store is shown while it lasts.
 async fn watch(
     args: &Args,
-    asked: StatusRequest<'_>,
+    (mut store, list, host): (WatchedStore<'_>, Option<&JobList>, &HostName),
     every: Duration,
 ) -> Result<ExitCode, Failure> {
     let screen = Screen::of_stdout();
@@ -158,6 +156,12 @@ async fn watch(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        let asked = StatusRequest {
+            settings: store.settings,
+            store: store.current()?,
+            list,
+            host,
+        };
         let page = match collect(asked).await {
             Ok(status) => page(args, &status)?,
             Err(Failure::Unavailable(reason)) if args.json => {
@@ -199,6 +203,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     let mut parts = Parts::default();
     let condition = parts.shown(store.condition(&wanted).await)?;
     let condition = condition.unwrap_or_default();
+    // Also those that share only one of several nodes with this host.
     let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
     let vanished = parts.shown(store.vanished().await)?.unwrap_or_default();
     let live: Vec<_> = hosts.iter().map(|host| &host.info.host).collect();
@@ -279,12 +284,8 @@ impl Parts {
     ) -> Result<JobStatus, StoreError> {
         let (answer, fault) = apart_from_fault(answer);
         let report = answer.map(|answer| self.shown(answer)).transpose()?;
-        let known = (report.flatten(), fault);
-        Ok(JobStatus::new(
-            job,
-            (known.0.as_ref(), known.1.as_ref()),
-            now,
-        ))
+        let report = report.flatten();
+        Ok(JobStatus::new(job, (report.as_ref(), fault.as_ref()), now))
     }
 }
 

@@ -60,12 +60,12 @@ pub(super) fn held_back_note(hosts: &[HostStatus]) -> String {
     let mut note = String::new();
     for host in hosts {
         for held in &host.held_back {
-            let remedy = if held.by.is_empty() {
+            let remedy = if held.hosts.is_empty() {
                 "this resolves itself".to_owned()
             } else {
                 format!(
                     "to resolve this, start {} with the list of {}",
-                    held.by.join(", "),
+                    held.hosts.join(", "),
                     host.name
                 )
             };

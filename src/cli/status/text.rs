@@ -133,7 +133,7 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
     let running = job.running.as_ref().map(|run| {
         let since = output::short(now.since(run.started_at));
         if run.orphaned {
-            format!("orphaned on {} for {since}", run.host)
+            format!("orphaned on {}, started {since} ago", run.host)
         } else if run.unacknowledged {
             format!("{} waits for replicas", run.host)
         } else {

@@ -4,15 +4,57 @@
 //! library for it would add twenty crates.
 
 use std::io::{IsTerminal as _, stdout};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Failure;
+use super::{Failure, JobList, Target};
 use crate::cli::output::{self, StdoutReader};
+use crate::store::{self, Store, StoreSettings};
 
 /// Moves to the top and clears the screen from there.
 const REDRAW: &str = "\x1b[H\x1b[2J";
 /// The height of a terminal that does not report it.
 const ROWS: usize = 24;
+
+/// The store that is watched. An embedded one that does not exist is opened once a daemon has created it, and one whose
+/// file is deleted is not created again.
+#[derive(Debug)]
+pub(super) struct WatchedStore<'a> {
+    pub(super) settings: &'a StoreSettings,
+    store: Arc<dyn Store>,
+    is_absent: bool,
+}
+
+impl<'a> WatchedStore<'a> {
+    /// Opens the store; warns about one that does not exist.
+    pub(super) fn open(
+        target: &Target,
+        list: Option<&JobList>,
+        settings: &'a StoreSettings,
+    ) -> Result<Self, Failure> {
+        // Before it is opened: a store that is created in between is then opened for the next page.
+        let is_absent = store::is_absent(settings);
+        Ok(Self {
+            settings,
+            store: target.open_existing(list, settings)?,
+            is_absent,
+        })
+    }
+
+    /// The store as it is now.
+    pub(super) fn current(&mut self) -> Result<&Arc<dyn Store>, Failure> {
+        let is_absent = store::is_absent(self.settings);
+        if is_absent != self.is_absent {
+            self.store = if is_absent {
+                store::open_empty()?
+            } else {
+                store::open(self.settings)?
+            };
+            self.is_absent = is_absent;
+        }
+        Ok(&self.store)
+    }
+}
 
 /// Where the table is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

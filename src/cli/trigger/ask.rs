@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::cli::Failure;
 use crate::cli::nearest::nearest_name;
 use crate::cli::pause::known_jobs;
 use crate::cli::request::{self, Done, FollowedRun, LinePrinter};
-use crate::cli::{Failure, Target};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{
@@ -27,13 +27,15 @@ pub(super) struct TriggerRequest<'a> {
     pub(super) follow: Option<LinePrinter>,
 }
 
-/// The list whose jobs an error suggests.
+/// What errors of a request name.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ListAtHand<'a> {
-    /// The list of the command line, read if it is needed.
-    OfCommand(&'a Target),
-    /// That of the daemon that was asked over HTTP.
-    OfDaemon(&'a JobList),
+pub(super) struct TriggerContext<'a> {
+    /// The list whose jobs they suggest.
+    pub(super) list: Option<&'a JobList>,
+    /// The store.
+    pub(super) store: &'a str,
+    /// The host that asks. Its daemon is preferred.
+    pub(super) host: &'a HostName,
 }
 
 /// A run that was started.
@@ -59,9 +61,9 @@ impl TriggerRequest<'_> {
     pub(super) async fn ask(
         &self,
         store: &dyn Store,
-        (list, here): (ListAtHand<'_>, &HostName),
+        context: TriggerContext<'_>,
     ) -> Result<TriggeredRun, Failure> {
-        let host = self.choose_host(store, (list, here)).await?;
+        let host = self.choose_host(store, context).await?;
         let output = match self.follow {
             Some(_) => OutputWish::Send,
             None => OutputWish::Keep,
@@ -104,12 +106,14 @@ impl TriggerRequest<'_> {
         })
     }
 
-    /// This host if its daemon has the job, else the host with the fewest runs that has it.
+    /// This host if its daemon has the job. Otherwise one that has it: preferably one that can start jobs now, and
+    /// of those the one with the fewest runs.
     async fn choose_host(
         &self,
         store: &dyn Store,
-        (list, here): (ListAtHand<'_>, &HostName),
+        context: TriggerContext<'_>,
     ) -> Result<HostName, Failure> {
+        let here = context.host;
         let live = retry(request::ASKING, || store.peers()).await?;
         if let Some(host) = self.on {
             request::check_live(host, &live)?;
@@ -130,17 +134,11 @@ impl TriggerRequest<'_> {
             return Ok(report.info.host.clone());
         }
         if live.is_empty() {
-            let store = match list {
-                ListAtHand::OfCommand(target) => {
-                    let list = target.list_if_any()?;
-                    target.settings(list.as_ref())?.shown()
-                }
-                ListAtHand::OfDaemon(_) => "the store".to_owned(),
-            };
             return Err(Failure::Unavailable(format!(
-                "no daemon reports to {store}: none is up, or none can write to it; nothing was \
+                "no daemon reports to {}: none is up, or none can write to it; nothing was \
                  started\nhelp: `cronlatch doctor` looks at the store; start a daemon with this \
-                 store (`cronlatch run`), or run the job in this process with --here"
+                 store (`cronlatch run`), or run the job in this process with --here",
+                context.store
             )));
         }
         let draining = live.iter().filter(has);
@@ -152,13 +150,7 @@ impl TriggerRequest<'_> {
         if live.iter().any(|report| report.info.host == *here) {
             return Ok(here.clone());
         }
-        let known = match list {
-            ListAtHand::OfCommand(target) => {
-                known_jobs(store, target.list_if_any()?.as_ref()).await?
-            }
-            ListAtHand::OfDaemon(list) => known_jobs(store, Some(list)).await?,
-        };
-        Err(self.no_host_has_it(&known))
+        Err(self.no_host_has_it(&known_jobs(store, context.list).await?))
     }
 
     /// The error if each host that has the job is draining.

@@ -169,7 +169,7 @@ impl Granted {
                 };
                 let record = self.finish(ended, stop.clone()).await;
                 self.tools.outputs.flush(LAST_OUTPUT).await;
-                self.notifier.close(LAST_MESSAGES).await;
+                self.notifier.end(LAST_MESSAGES).await;
                 record
             };
             tokio::select! {

@@ -16,8 +16,8 @@ use super::{Failure, Target, history, output, unknown_job};
 use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
-use crate::store::{IfPaused, Record, Store};
-use ask::{ListAtHand, TriggerRequest, TriggeredRun, Waited};
+use crate::store::{IfPaused, Outcome, Record, Store};
+use ask::{TriggerContext, TriggerRequest, TriggeredRun, Waited};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -109,10 +109,13 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
         }),
     };
     let started = output::ask(async {
-        let store = Target::open_existing(&settings)?;
-        wanted
-            .ask(&*store, (ListAtHand::OfCommand(&args.target), &host))
-            .await
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
+        let context = TriggerContext {
+            list: list.as_ref(),
+            store: &settings.shown(),
+            host: &host,
+        };
+        wanted.ask(&*store, context).await
     })
     .inspect_err(|_| args.target.warn_if_guessed(list.as_ref(), &settings))?;
     match &started.waited {
@@ -166,8 +169,12 @@ pub(super) async fn over_http(
         reason: call.reason,
         follow: None,
     };
-    let list = ListAtHand::OfDaemon(list);
-    wanted.ask(store, (list, host)).await?.json()
+    let context = TriggerContext {
+        list: Some(list),
+        store: "the store",
+        host,
+    };
+    wanted.ask(store, context).await?.json()
 }
 
 /// Runs the job in this process, or in one that this command starts.
@@ -257,5 +264,9 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
 fn for_people(record: &Record) -> String {
     let run_id = record.run_id.as_ref().map_or("-", |run_id| run_id.as_str());
     let exit = history::exit(record).map_or_else(String::new, |exit| format!(" ({exit})"));
-    format!("{run_id}  {}{exit}\n", record.outcome.word())
+    // Without an exit code only the reason says what went wrong.
+    let reason = record.reason.as_ref();
+    let reason = reason.filter(|_| exit.is_empty() && record.outcome != Outcome::Succeeded);
+    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    format!("{run_id}  {}{exit}{reason}\n", record.outcome.word())
 }

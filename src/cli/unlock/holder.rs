@@ -196,12 +196,14 @@ mod tests {
     fn used(name: &str) -> (String, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("jobs.yaml");
-        let text = "jobs:\n\
-                    - { name: a, every: 1h, command: x, lock: { name: both } }\n\
-                    - { name: b, every: 1h, command: x, lock: { name: both } }\n\
-                    - { name: c, every: 1h, command: x, lock: { key: 'app:c' } }\n\
-                    - { name: d, every: 1h, command: x, lock: { scope: host } }\n\
-                    - { name: e, every: 1h, command: x, lock: { scope: none } }\n";
+        let text = "\
+jobs:
+- { name: a, every: 1h, command: x, lock: { name: both } }
+- { name: b, every: 1h, command: x, lock: { name: both } }
+- { name: c, every: 1h, command: x, lock: { key: 'app:c' } }
+- { name: d, every: 1h, command: x, lock: { scope: host } }
+- { name: e, every: 1h, command: x, lock: { scope: none } }
+";
         std::fs::write(&path, text).unwrap();
         let list = config::load(&path).unwrap();
         let (name, host) = (

@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, None) => return Err(Failure::Usage("name a lock, or use --key".to_owned())),
     };
     let held = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         let Some(holder) = holder_of(&*store, &used).await? else {
             return Ok(None);
         };

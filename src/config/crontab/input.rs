@@ -32,7 +32,7 @@ fn input(text: &str) -> Option<String> {
         match (c, escaped) {
             ('%', true) => input.push('%'),
             ('%', false) => input.push('\n'),
-            // Unlike in the command, each backslash protects the next character, be it a backslash.
+            // Unlike in the command, a backslash that is protected itself protects the next character, too.
             ('\\', true) => input.push('\\'),
             ('\\', false) => {}
             (c, true) => input.extend(['\\', c]),

@@ -7,11 +7,11 @@ use super::model::{CrontabJob, Crontabs, FieldValue, MailboxTarget, ReadOptions}
 use crate::config::environment::Environment;
 use crate::config::expand;
 use crate::config::node::{KeyValue, Node, Text, Value};
-use crate::config::problem::{Problem, Problems};
+use crate::config::problem::{Problem, Problems, Warning};
 use crate::config::source::{Source, Span};
 
 /// The top-level fields of a list, and warnings with their places.
-type ListAndWarnings = (Vec<KeyValue>, Vec<(Span, String)>);
+type ListAndWarnings = (Vec<KeyValue>, Vec<Warning>);
 
 /// Returns the fields of a list with the jobs of this crontab, and what to warn of. A crontab in a
 /// file for YAML is an error.
@@ -45,7 +45,7 @@ pub(in crate::config) fn read_as_list(
             column,
             ..span
         };
-        (place, remark.text)
+        Warning::new(place, remark.text)
     });
     Ok((root, warnings.collect()))
 }

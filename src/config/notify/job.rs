@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use super::NamedTarget;
 use super::fields::{secret, url};
 use super::model::{Alerts, LATE_AFTER, Ping};
 use super::url::HttpUrl;
 use crate::config::node::{Node, Value};
 use crate::config::problem::Problems;
 use crate::config::section::{Section, ValueError};
-use crate::config::source::Span;
 use crate::config::values;
 use crate::names::{JobName, TargetName};
 
@@ -17,7 +17,7 @@ use crate::names::{JobName, TargetName};
 #[derive(Debug, Default)]
 pub(in crate::config) struct AlertsPart {
     pub(in crate::config) alerts: Alerts,
-    pub(in crate::config) named: Vec<(TargetName, Span)>,
+    pub(in crate::config) named: Vec<NamedTarget>,
 }
 
 /// Reads the fields of a job, or of `defaults:` without the name of a job.
@@ -31,7 +31,7 @@ pub(in crate::config) fn read(
     let named = named(section, problems);
     let late_after = section.read("late_after", problems, long);
     let alerts = Alerts {
-        targets: named.iter().map(|(name, _)| name.clone()).collect(),
+        targets: named.iter().map(|target| target.name.clone()).collect(),
         ping: ping(section, job, problems),
         unset_ping: section
             .entry("ping")
@@ -44,9 +44,9 @@ pub(in crate::config) fn read(
 }
 
 /// The targets that `notify:` names, each once.
-fn named(section: Section<'_>, problems: &mut Problems) -> Vec<(TargetName, Span)> {
+fn named(section: Section<'_>, problems: &mut Problems) -> Vec<NamedTarget> {
     let read = section.read_or_none("notify", problems, |node| {
-        let mut named: Vec<(TargetName, Span)> = Vec::new();
+        let mut named: Vec<NamedTarget> = Vec::new();
         if matches!(node.value, Value::Map(_)) {
             return Err(ValueError::new(
                 "expected a list of names, found a mapping",
@@ -63,8 +63,11 @@ fn named(section: Section<'_>, problems: &mut Problems) -> Vec<(TargetName, Span
                 continue;
             }
             let name: TargetName = values::name(item).map_err(|error| error.with_item(item))?;
-            if !named.iter().any(|(other, _)| *other == name) {
-                named.push((name, item.span));
+            if !named.iter().any(|other| other.name == name) {
+                named.push(NamedTarget {
+                    name,
+                    place: item.span,
+                });
             }
         }
         Ok(named)

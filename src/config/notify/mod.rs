@@ -30,7 +30,7 @@ use std::collections::HashSet;
 
 use super::environment::Environment;
 use super::node::{Node, Value, quoted};
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Warning};
 use super::section::{Section, doubled};
 use super::source::Span;
 use super::suggest;
@@ -41,8 +41,15 @@ use crate::names::TargetName;
 pub(super) struct TargetsPart {
     /// Those that can be used, in the order of the file.
     pub(super) targets: Vec<NotifyTarget>,
-    /// Where each target is named, those included that were refused.
-    defined: Vec<(TargetName, Span)>,
+    /// Where each target is named, including targets that were refused.
+    defined: Vec<NamedTarget>,
+}
+
+/// A target that a list names.
+#[derive(Debug)]
+pub(super) struct NamedTarget {
+    pub(super) name: TargetName,
+    pub(super) place: Span,
 }
 
 /// Reads the targets of a list.
@@ -67,11 +74,14 @@ pub(super) fn read(top: Section<'_>, problems: &mut Problems) -> TargetsPart {
                 continue;
             }
         };
-        if let Some((_, first)) = part.defined.iter().find(|(other, _)| *other == name) {
-            problems.add(doubled(field, *first).secret());
+        if let Some(first) = part.defined.iter().find(|other| other.name == name) {
+            problems.add(doubled(field, first.place).secret());
             continue;
         }
-        part.defined.push((name.clone(), field.span));
+        part.defined.push(NamedTarget {
+            name: name.clone(),
+            place: field.span,
+        });
         part.targets.extend(target::read(name, field, problems));
     }
     part
@@ -87,21 +97,21 @@ fn not_targets(node: &Node) -> Problem {
 
 impl TargetsPart {
     /// Returns a warning for each target whose `sendmail` this machine lacks.
-    pub(super) fn machine_warnings(&self, environment: &Environment) -> Vec<(Span, String)> {
+    pub(super) fn machine_warnings(&self, environment: &Environment) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for target in &self.targets {
             let Channel::Mail(mail) = &target.channel else {
                 continue;
             };
             let sendmail = mail.sendmail.display().to_string();
-            let place = (self.defined.iter()).find(|(name, _)| *name == target.name);
-            if let (Some((_, span)), false) = (place, environment.has_program(&sendmail)) {
+            let defined = self.defined.iter().find(|it| it.name == target.name);
+            if let (Some(defined), false) = (defined, environment.has_program(&sendmail)) {
                 let message = format!(
                     "there is no {sendmail} on this machine: the target `{}` cannot send mails from \
                      here",
                     target.name
                 );
-                warnings.push((*span, message));
+                warnings.push(Warning::new(defined.place, message));
             }
         }
         warnings
@@ -111,16 +121,16 @@ impl TargetsPart {
     /// targets that no job names.
     pub(super) fn check<'a>(
         &self,
-        named: impl Iterator<Item = &'a (TargetName, Span)>,
+        named: impl Iterator<Item = &'a NamedTarget>,
         problems: &mut Problems,
-    ) -> Vec<(Span, String)> {
+    ) -> Vec<Warning> {
         let mut used = HashSet::new();
-        for (name, span) in named {
+        for NamedTarget { name, place } in named {
             used.insert(name);
-            if self.defined.iter().any(|(defined, _)| defined == name) {
+            if self.defined.iter().any(|defined| defined.name == *name) {
                 continue;
             }
-            let names = self.defined.iter().map(|(name, _)| name.as_str());
+            let names = self.defined.iter().map(|defined| defined.name.as_str());
             let near = suggest::nearest(name.as_str(), names.clone());
             let help = match (near, names.collect::<Vec<_>>().as_slice()) {
                 (Some(near), _) => format!("did you mean `{near}`?"),
@@ -130,15 +140,14 @@ impl TargetsPart {
                 (None, names) => format!("the targets are {}", names.join(", ")),
             };
             let message = format!("there is no target {}", quoted(name.as_str()));
-            problems.add(Problem::new(*span, message).help(help));
+            problems.add(Problem::new(*place, message).help(help));
         }
-        let unused = self.defined.iter().filter(|(name, _)| !used.contains(name));
+        let defined = self.defined.iter();
+        let unused = defined.filter(|target| !used.contains(&target.name));
         unused
-            .map(|(name, span)| {
-                (
-                    *span,
-                    format!("no job names the target `{name}` of `notify`"),
-                )
+            .map(|NamedTarget { name, place }| {
+                let text = format!("no job names the target `{name}` of `notify`");
+                Warning::new(*place, text)
             })
             .collect()
     }

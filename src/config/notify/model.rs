@@ -65,9 +65,10 @@ pub struct NotifyTarget {
     pub channel: Channel,
     /// The events that it receives.
     pub on: BTreeSet<JobEvent>,
-    /// How many verdicts of this kind in a row are needed before the first message; at least 1.
+    /// How many verdicts in a row are needed before the first message; at least 1. Those of `failed`, `lost` and
+    /// `missed` count together, as far as they are in `on`; others count by event.
     pub after: u32,
-    /// The shortest time between two messages of one row; `None`: each verdict is sent.
+    /// The shortest time between two messages of one row, which a success ends; `None`: each verdict is sent.
     pub repeat: Option<Duration>,
 }
 

@@ -248,17 +248,15 @@ fn redlock(
                 "write `retry_delay: [100ms, 200ms]`",
             ));
         };
-        let delays = (
-            one(shortest).map_err(|t| t.with_item(shortest))?,
-            one(longest).map_err(|t| t.with_item(longest))?,
-        );
-        if delays.0 > delays.1 {
+        let shortest = one(shortest).map_err(|t| t.with_item(shortest))?;
+        let longest = one(longest).map_err(|t| t.with_item(longest))?;
+        if shortest > longest {
             return Err(ValueError::new(
                 "the shortest pause is longer than the longest",
                 "write `retry_delay: [100ms, 200ms]`",
             ));
         }
-        Ok(delays)
+        Ok((shortest, longest))
     });
     let at_start = patience.read("at_start", problems, |node| {
         values::word(

@@ -48,8 +48,8 @@ fn several_urls_are_a_majority() {
         let all = ["redis://a", "redis://u:p@b", "redis+unix:///c"];
         assert_eq!(endpoints(&redlock.nodes), all.map(endpoint));
         assert_eq!(redlock.tries, 3);
-        let classic = (Duration::from_millis(100), Duration::from_millis(200));
-        assert_eq!(redlock.retry_delay, classic);
+        let by_default = (Duration::from_millis(100), Duration::from_millis(200));
+        assert_eq!(redlock.retry_delay, by_default);
         if text.contains("prefix") {
             assert!(redlock.nodes.iter().all(|n| n.prefix.as_str() == "x"));
             assert!(redlock.nodes.iter().all(|n| n.password_file.is_some()));
@@ -71,7 +71,7 @@ fn several_urls_are_a_majority() {
 }
 
 #[test]
-fn a_sentinel_store_has_two_doors_to_get_through() {
+fn a_sentinel_store_has_credentials_for_the_sentinels_and_for_the_servers() {
     let part = read(
         "{ sentinel: { master: m, nodes: [a, 'b:1', 'redis://x:y@c'], user: u, database: 2, \
          tls: true, sentinel_user: s, sentinel_password_file: /s }, password_file: /p, \
@@ -106,6 +106,7 @@ fn a_sentinel_store_has_two_doors_to_get_through() {
 #[test]
 fn a_cluster_is_named_by_some_of_its_servers() {
     let part = read("{ cluster: [a, 'rediss://u:${X}@b:7000'], ca_file: /ca }");
+    // The password comes from a variable.
     assert!(!part.password_in_file);
     let StoreSettings::Cluster(cluster) = part.settings else {
         panic!("not a Cluster");

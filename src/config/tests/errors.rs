@@ -113,11 +113,21 @@ fn a_directory_names_both_places_of_what_stands_twice() {
     let text = directory_errors(&[
         (
             "a.yaml",
-            "store: { sqlite: /a }\nhistory: 5\njobs:\n  - { name: x, every: 1h, command: a }\n",
+            "\
+store: { sqlite: /a }
+history: 5
+jobs:
+  - { name: x, every: 1h, command: a }
+",
         ),
         (
             "b.yml",
-            "history: 6\nstore: { sqlite: /b }\njobs:\n  - { name: x, every: 1h, command: b }\n",
+            "\
+history: 6
+store: { sqlite: /b }
+jobs:
+  - { name: x, every: 1h, command: b }
+",
         ),
         ("c.yaml", "defaults: { timezone: Europe/Berln }\njbos: []\n"),
     ]);

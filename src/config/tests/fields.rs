@@ -11,7 +11,7 @@ use super::{errors, job, list, read_with};
 use crate::config::environment::Environment;
 use crate::config::{
     CatchUp, Command, OnCrash, OnLost, OnOverlap, OnStoreDown, OutputPolicy, Retry, Scope,
-    job as job_fields, list as top_fields, load_in, lock, notify, output, store,
+    fields as job_fields, list as top_fields, load_in, lock, notify, output, store,
 };
 use crate::names::HostName;
 use crate::store::{Endpoint, Retention, StoreSettings};
@@ -260,7 +260,14 @@ fn umasks_are_octal_however_they_are_written() {
 #[test]
 fn a_command_is_a_list_or_a_text() {
     let of = |command: &str| {
-        let text = format!("jobs:\n  - name: j\n    every: 1h\n    command: {command}\n");
+        let text = format!(
+            "\
+jobs:
+  - name: j
+    every: 1h
+    command: {command}
+"
+        );
         list(&text).jobs.remove(0).command.clone()
     };
     assert_eq!(
@@ -281,7 +288,15 @@ fn a_command_is_a_list_or_a_text() {
 #[test]
 fn pipefail_is_for_shells_that_know_it() {
     let of = |fields: &str| {
-        let text = format!("jobs:\n  - name: j\n    every: 1h\n    command: a\n    {fields}\n");
+        let text = format!(
+            "\
+jobs:
+  - name: j
+    every: 1h
+    command: a
+    {fields}
+"
+        );
         match list(&text).jobs.remove(0).command.clone() {
             Command::Shell { pipefail, .. } => pipefail,
             Command::Argv(argv) => panic!("{argv:?}"),
@@ -463,7 +478,14 @@ fn the_daemon_has_its_spread_its_strictness_and_its_bearable_skew() {
     let quiet = list("jobs: []\n");
     assert_eq!((quiet.spread, quiet.strict), (Duration::ZERO, false));
     assert_eq!(quiet.max_clock_skew, secs(30));
-    let list = list("spread: 5s\nstrict: true\nmax_clock_skew: 2s\njobs: []\n");
+    let list = list(
+        "\
+spread: 5s
+strict: true
+max_clock_skew: 2s
+jobs: []
+",
+    );
     assert_eq!((list.spread, list.strict), (secs(5), true));
     assert_eq!(list.max_clock_skew, secs(2));
     let refused = super::errors("spread: 2m\nstrict: perhaps\njobs: []\n");

@@ -7,7 +7,13 @@ fn of(text: &str) -> String {
 }
 
 fn schedule(fields: &str) -> String {
-    let text = format!("jobs:\n  - name: j\n    command: x\n{fields}");
+    let text = format!(
+        "\
+jobs:
+  - name: j
+    command: x
+{fields}"
+    );
     list(&text).jobs.remove(0).fingerprint.0.clone()
 }
 
@@ -147,7 +153,13 @@ fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
 fn pipefail_counts_only_where_it_differs_from_the_default_of_the_shell() {
     let with = |fields: &str| {
         of(&format!(
-            "jobs:\n  - name: j\n    every: 1h\n    command: a | b\n    shell: {fields}\n"
+            "\
+jobs:
+  - name: j
+    every: 1h
+    command: a | b
+    shell: {fields}
+"
         ))
     };
     let bash = with("/bin/bash");
@@ -161,8 +173,15 @@ fn pipefail_counts_only_where_it_differs_from_the_default_of_the_shell() {
 #[test]
 fn the_fields_that_differ_are_named_whichever_of_two_jobs_has_them() {
     let with = |fields: &str| {
-        let text =
-            format!("jobs:\n  - name: j\n    every: 1h\n    shell: /bin/bash\n    {fields}\n");
+        let text = format!(
+            "\
+jobs:
+  - name: j
+    every: 1h
+    shell: /bin/bash
+    {fields}
+"
+        );
         list(&text).jobs.remove(0)
     };
     let plain = with("command: a");

@@ -47,7 +47,13 @@ fn errors(text: &str) -> String {
 
 /// One job of these further fields, each on a line of its own.
 fn job(fields: &str) -> String {
-    let mut text = String::from("jobs:\n  - name: j\n    every: 1h\n    command: [\"true\"]\n");
+    let mut text = String::from(
+        r#"jobs:
+  - name: j
+    every: 1h
+    command: ["true"]
+"#,
+    );
     for line in fields.lines() {
         text.push_str("    ");
         text.push_str(line);

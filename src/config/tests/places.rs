@@ -52,7 +52,14 @@ fn a_place_inside_a_cron_expression_is_exact() {
         ("\"5 25 * * *\"", "3:18", "25"),
         ("5 25 * * *", "3:17", "25"),
     ] {
-        let text = format!("jobs:\n  - name: j\n    schedule: {schedule}\n    command: x\n");
+        let text = format!(
+            "\
+jobs:
+  - name: j
+    schedule: {schedule}
+    command: x
+"
+        );
         assert_eq!(
             place(&text),
             (at.to_owned(), marked.to_owned()),
@@ -60,7 +67,12 @@ fn a_place_inside_a_cron_expression_is_exact() {
         );
     }
     // From the environment there is nothing to point into.
-    let text = "jobs:\n  - name: j\n    schedule: ${X:-5 25 * * *}\n    command: x\n";
+    let text = "\
+jobs:
+  - name: j
+    schedule: ${X:-5 25 * * *}
+    command: x
+";
     assert_eq!(place(text).1, "${X:-5 25 * * *}");
 }
 

@@ -1,4 +1,4 @@
-//! What is allowed but hardly meant.
+//! Warnings: what a list may contain, but what its author probably did not mean.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -37,6 +37,7 @@ fn each_warning_names_its_place() {
         only(&job("shell: /bin/bash")),
         only("jobs:\n  - { name: a, every: 1h, command: [echo hi] }\n"),
         only("store: { sqlite: relative.db }\njobs: [{ name: a, every: 1h, command: x }]\n"),
+        // The lock of `c` is another one: with `scope: host` each host has its own.
         only(
             "\
 jobs:
@@ -54,12 +55,17 @@ jobs:
 fn habits_from_crontabs_and_shells_are_warned_of() {
     let command = |fields: &str| {
         only(&format!(
-            "jobs:\n  - name: j\n    every: 1h\n    {fields}\n"
+            "\
+jobs:
+  - name: j
+    every: 1h
+    {fields}
+"
         ))
     };
     let text = [
         command("command: mysqldump app | gzip > x"),
-        command("command: date \"+\\\\%F\""),
+        command("command: date \"+\\%F\""),
         command("command: server &"),
         command("command: [mysqldump, app, '|', gzip]"),
         command("command: ls ${HOME:-/}/x\n    user: backup"),
@@ -71,8 +77,11 @@ fn habits_from_crontabs_and_shells_are_warned_of() {
         command("command: ls\n    shell: /bin/missing"),
         only("defaults: { timezone: EST }\njobs: [{ name: a, schedule: '@daily', command: x }]\n"),
         only(
-            "jobs:\n  - { name: a, every: 1h, command: x, user: nemo }\n  - { name: b, every: 1h, \
-             command: x, user: nemo }\n",
+            "\
+jobs:
+  - { name: a, every: 1h, command: x, user: nemo }
+  - { name: b, every: 1h, command: x, user: nemo }
+",
         ),
     ]
     .join("\n");
@@ -86,7 +95,14 @@ fn habits_from_crontabs_and_shells_are_warned_of() {
         "command: ls ${HOME:-/}",
         "command: [cut, -d, '|', -f, 1]",
     ] {
-        let text = format!("jobs:\n  - name: j\n    every: 1h\n    {fields}\n");
+        let text = format!(
+            "\
+jobs:
+  - name: j
+    every: 1h
+    {fields}
+"
+        );
         assert_eq!(list(&text).warnings, Vec::<String>::new(), "{fields}");
     }
 }

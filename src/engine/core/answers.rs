@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::event::{Action, ClaimId, OccurrenceNotice};
-use super::gap;
-use super::lane::{Lane, LedgerAheadReport, Phase};
+use super::gap::{self, Gap};
+use super::lane::{Lane, LedgerAheadReport, LedgerSync, Phase};
 use super::occurrence::{Aim, Occurrence, Origin, in_order};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
@@ -29,8 +29,8 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// decide what is due.
 const EARLY_POLL: Duration = Duration::from_secs(1);
 
-/// A skipped occurrence whose reply comes this late had waited for something else until then.
-const LATE: Duration = Duration::from_secs(2);
+/// A skipped occurrence whose reply comes this long after its turn had waited for something else until then.
+const SKIPPED_LATE: Duration = Duration::from_secs(2);
 
 /// Reports a clock that is ahead of the store's by this much.
 const CLOCK_AHEAD: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ impl Lane {
                 let waits = Waits {
                     head,
                     entered,
-                    by,
+                    holder: by,
                     remaining,
                 };
                 self.waits(shared, occ, &waits);
@@ -110,10 +110,10 @@ impl Lane {
             ClaimReply::Gap {
                 last,
                 horizon,
-                decided_later,
+                decided_beyond,
                 pauses,
             } => {
-                self.notes.learn(decided_later);
+                self.notes.learn(decided_beyond);
                 self.notes.learn_pauses(pauses);
                 self.gap(shared, occ, last, horizon);
             }
@@ -127,14 +127,14 @@ impl Lane {
         }
     }
 
-    fn early(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence, by: Duration) {
-        if by >= CLOCK_AHEAD && occ.is_current() && self.told_early != Some(occ.at) {
+    fn early(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence, left: Duration) {
+        if left >= CLOCK_AHEAD && occ.is_current() && self.told_early != Some(occ.at) {
             self.told_early = Some(occ.at);
-            self.report(shared, occ.at, OccurrenceNotice::ClockAhead(by));
+            self.report(shared, occ.at, OccurrenceNotice::ClockAhead(left));
         }
         let after = match occ.origin {
-            Origin::Lane => by.min(EARLY_POLL),
-            Origin::Head | Origin::Watch => by,
+            Origin::Lane => left.min(EARLY_POLL),
+            Origin::Head | Origin::Watch => left,
         };
         self.not_yet(shared, claim, occ, after);
     }
@@ -192,10 +192,13 @@ impl Lane {
             ClaimReply::Gap {
                 last,
                 horizon,
-                decided_later,
+                decided_beyond,
                 pauses,
-            } if last < until && (horizon.is_some() || !pauses.is_empty()) => {
-                self.notes.learn(decided_later);
+            } if self.sync != LedgerSync::Rejoining
+                && last < until
+                && (horizon.is_some() || !pauses.is_empty()) =>
+            {
+                self.notes.learn(decided_beyond);
                 self.notes.learn_pauses(pauses);
                 self.drop_undecided(shared, last, horizon);
             }
@@ -355,8 +358,9 @@ impl Lane {
         if remaining.is_none() {
             self.report(shared, occ.at, OccurrenceNotice::NoEnd(by.clone()));
         }
-        let late = shared.now.utc.since(occ.at);
-        let notice = if late < LATE {
+        let due = self.policy.not_before(occ.at).max(self.turn(occ));
+        let late = shared.now.utc.since(due);
+        let notice = if late < SKIPPED_LATE {
             OccurrenceNotice::Skipped(by)
         } else {
             OccurrenceNotice::SkippedLate { by, late }
@@ -372,8 +376,13 @@ impl Lane {
         last: Timestamp,
         horizon: Option<Timestamp>,
     ) {
-        let between = (last, occ.at);
-        let sorted = gap::sort(&self.policy, &self.notes, between, horizon, shared.now.utc);
+        if self.sync == LedgerSync::Rejoining {
+            // The ledger of the job may be under another lock, and what this one lacks may be decided there.
+            self.put_back(Occurrence { gap: None, ..occ });
+            return self.advance(shared);
+        }
+        let gap = Gap { last, at: occ.at };
+        let sorted = gap::sort(&self.policy, &self.notes, gap, horizon, shared.now.utc);
         let dropped: u64 = sorted.drop.iter().map(|d| d.range.count).sum();
         if dropped > 0 {
             self.report(shared, occ.at, OccurrenceNotice::Dropped(dropped));

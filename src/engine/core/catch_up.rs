@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::answers::{held_back, join_backlog};
 use super::event::{Action, DropSpec};
-use super::gap;
+use super::gap::{self, Gap};
 use super::lane::{Lane, LedgerSync, Phase, RegistrationState};
 use super::occurrence::{NotClaimed, Occurrence, Origin};
 use super::shared::{Mode, Shared, TimerKind};
@@ -20,7 +20,7 @@ impl Lane {
     /// watermark and now.
     pub(super) fn registered(&mut self, shared: &mut Shared, reply: Registered) {
         let (decided_until, store_now) = (reply.decided_until, reply.now);
-        self.notes.learn(reply.decided_later);
+        self.notes.learn(reply.decided_beyond);
         self.notes.learn_pauses(reply.pauses);
         self.registration = RegistrationState::Done;
         // It may have been set back.
@@ -178,8 +178,11 @@ impl Lane {
             return;
         }
         let now = shared.now.utc;
-        let span = (decided_until, end);
-        let drop = gap::sort(&self.policy, &self.notes, span, horizon, now).drop;
+        let gap = Gap {
+            last: decided_until,
+            at: end,
+        };
+        let drop = gap::sort(&self.policy, &self.notes, gap, horizon, now).drop;
         let Some(until) = drop.iter().map(|drop| drop.range.until).max() else {
             return;
         };

@@ -12,10 +12,11 @@ use crate::time::Timestamp;
 
 impl Lane {
     /// Withdraws occurrences that are not due yet by the corrected clock. The ticker fires them
-    /// again at their time.
+    /// again at their time. Those that came due before this daemon began are left to `catch_up`.
     pub(super) fn clock_set(&mut self, shared: &mut Shared) {
         self.ahead = LedgerAheadReport::NotReported;
         let now = shared.now.utc;
+        self.leave_what_came_before(self.began(shared.now));
         let is_ahead =
             |lane: &Self, occ: &Occurrence| occ.is_current() && lane.claimed_from(occ) > now;
         let pending = std::mem::take(&mut self.pending);
@@ -44,6 +45,18 @@ impl Lane {
         self.advance(shared);
     }
 
+    /// Leaves to `catch_up` what a clock that was behind fired, and what came due before this daemon began. What
+    /// is claimed already keeps its claim.
+    fn leave_what_came_before(&mut self, began: Timestamp) {
+        let before = self.pending.len();
+        let policy = &self.policy;
+        self.pending
+            .retain(|occ| !occ.is_current() || policy.not_before(occ.at) >= began);
+        if self.pending.len() < before {
+            self.require_sync_before_pending();
+        }
+    }
+
     /// Returns the newest occurrence that this lane claims, or is about to, at its time.
     fn newest_current(&self) -> Option<Timestamp> {
         let first = match &self.phase {
@@ -66,23 +79,23 @@ impl Lane {
         });
     }
 
-    /// Waits because the occurrence is due only after `by`. An entry that was written under a wrong
+    /// Waits because the occurrence is due only after `left`. An entry that was written under a wrong
     /// clock may be due in years, so it does not hold up the job.
     pub(super) fn not_yet(
         &mut self,
         shared: &mut Shared,
         claim: ClaimId,
         occ: Occurrence,
-        by: Duration,
+        left: Duration,
     ) {
         match occ.origin {
-            Origin::Lane => self.ask_again(shared, claim, occ, by),
+            Origin::Lane => self.ask_again(shared, claim, occ, left),
             Origin::Watch => {
-                self.watch_again(shared, by);
+                self.watch_again(shared, left);
                 self.advance(shared);
             }
             Origin::Head => {
-                self.await_instant(shared, by);
+                self.await_instant(shared, left);
                 self.advance(shared);
             }
         }
@@ -95,11 +108,11 @@ impl Lane {
         } else if std::mem::replace(&mut self.ahead, LedgerAheadReport::Reported)
             == LedgerAheadReport::NotReported
         {
-            let by = last.since(now);
-            let notice = if by > LEDGER_AHEAD {
-                OccurrenceNotice::LedgerFarAhead(by)
+            let ahead = last.since(now);
+            let notice = if ahead > LEDGER_AHEAD {
+                OccurrenceNotice::LedgerFarAhead(ahead)
             } else {
-                OccurrenceNotice::LedgerAhead(by)
+                OccurrenceNotice::LedgerAhead(ahead)
             };
             self.report(shared, last, notice);
         }

@@ -158,9 +158,8 @@ pub enum Event {
         /// The job.
         job: JobIx,
     },
-    /// A granted run was not started, because this host lacks resources, or lost the lease before the
-    /// instant. Its occurrence goes back to the store undecided. The host claims nothing before `until`,
-    /// then one run as a trial; an instant that has come means that it lacks nothing.
+    /// A granted run was not started, because this host lacks resources, the daemon stops, or the lease was
+    /// lost. Its occurrence goes back to the store undecided.
     RunNotStarted {
         /// The job.
         job: JobIx,
@@ -168,8 +167,9 @@ pub enum Event {
         at: Timestamp,
         /// How the run came to be.
         kind: Kind,
-        /// When the host tries again.
-        until: BootInstant,
+        /// Before this a host that lacks resources claims nothing, then one run as a trial. `None` if it
+        /// lacks nothing.
+        until: Option<BootInstant>,
     },
     /// A run was started, so the host has resources again.
     ResourcesBack,

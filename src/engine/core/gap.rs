@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::occurrence::Notes;
+use super::occurrence::{NotClaimed, Notes};
 use super::policy::{OccurrenceSource, Policy};
 use crate::config::CatchUp;
 use crate::store::protocol::REASON_UNKNOWN;
@@ -18,23 +18,48 @@ pub(super) struct Sorted {
     pub(super) run: Vec<Timestamp>,
 }
 
-/// Divides the occurrences in `(last, at)` into those to drop and those to run.
+/// Where a gap lies. Neither instant is part of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    /// Everything up to here is decided.
+    pub(super) last: Timestamp,
+    /// The occurrence behind the gap, or its end.
+    pub(super) at: Timestamp,
+}
+
+/// The verdict on an occurrence that is dropped.
+#[derive(Debug)]
+struct DropVerdict {
+    outcome: Outcome,
+    reason: String,
+}
+
+impl DropVerdict {
+    fn new(outcome: Outcome, reason: impl Into<String>) -> Self {
+        Self {
+            outcome,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Divides the occurrences of a gap into those to drop and those to run.
 ///
 /// With `catch_up: all`, those within the window run and older ones are dropped as missed.
-/// Otherwise all are dropped, because the occurrence at `at` is the newest. An occurrence that the
+/// Otherwise all are dropped, because the occurrence behind the gap is the newest. An occurrence that the
 /// lane left unclaimed is dropped with the reason it had then; one that was due up to the `horizon`
 /// of a store that lost data, as unknown; one that was due during a pause, as skipped.
 pub(super) fn sort(
     policy: &Policy,
     notes: &Notes,
-    (last, at): (Timestamp, Timestamp),
+    gap: Gap,
     horizon: Option<Timestamp>,
     now: Timestamp,
 ) -> Sorted {
     let mut sorted = Sorted::default();
-    let mut from = last;
+    let mut from = gap.last;
     if notes.has_no_instants() {
-        (sorted.drop, from) = drop_ranges(policy, notes, (last, at), horizon, now);
+        (sorted.drop, from) = drop_ranges(policy, notes, gap, horizon, now);
         if policy.catch_up != CatchUp::All {
             return sorted;
         }
@@ -42,14 +67,11 @@ pub(super) fn sort(
     let mut next = policy.calendar.next_after(from);
     // No range may cover an occurrence that has a record of its own.
     let mut follows = true;
-    while let Some(t) = next.filter(|t| *t < at) {
+    while let Some(t) = next.filter(|t| *t < gap.at) {
         let verdict = match notes.of(t) {
-            Some(why) => {
-                let why = why.verdict().filter(|_| sorted.run.is_empty());
-                why.map(|(outcome, reason)| (outcome, reason.to_owned()))
-            }
+            Some(why) => verdict_on(why).filter(|_| sorted.run.is_empty()),
             None if horizon.is_some_and(|horizon| t <= horizon) => {
-                Some((Outcome::Unknown, REASON_UNKNOWN.to_owned()))
+                Some(DropVerdict::new(Outcome::Unknown, REASON_UNKNOWN))
             }
             None if policy.catch_up == CatchUp::All && policy.window_end(t) > now => {
                 sorted.run.push(t);
@@ -58,15 +80,15 @@ pub(super) fn sort(
             None => Some(unclaimed(policy, notes.pause_covering(t))),
         };
         let is_dropped = verdict.is_some();
-        if let Some((outcome, reason)) = verdict {
+        if let Some(verdict) = verdict {
             let before = sorted.drop.last().map(|drop| drop.range.until);
             // Missed occurrences may be on both sides of a pause; the ledger rejects a range that
             // covers the pause.
             let parted = before.is_some_and(|before| {
                 notes.are_parted(before, t)
-                    || outcome == Outcome::Missed && notes.was_paused_between(before, t)
+                    || verdict.outcome == Outcome::Missed && notes.was_paused_between(before, t)
             });
-            add(&mut sorted.drop, t, (outcome, reason), follows && !parted);
+            add(&mut sorted.drop, t, verdict, follows && !parted);
         }
         follows = is_dropped;
         next = policy.calendar.next_after(t);
@@ -74,38 +96,36 @@ pub(super) fn sort(
     sorted
 }
 
-/// Returns the ranges to drop of the occurrences in `(last, at)`, and the instant up to which they
-/// reach. After a long outage there may be millions, so ranges are counted without visiting each
+/// Returns the ranges to drop of the occurrences of a gap, and the instant up to which they reach. After a long outage there may be millions, so ranges are counted without visiting each
 /// where possible.
 fn drop_ranges(
     policy: &Policy,
     notes: &Notes,
-    (last, at): (Timestamp, Timestamp),
+    Gap { last, at }: Gap,
     horizon: Option<Timestamp>,
     now: Timestamp,
 ) -> (Vec<DroppedRange>, Timestamp) {
     let (mut drop, mut from) = (Vec::new(), last);
-    let mut push = |end, outcome, reason| {
+    let mut push = |end, verdict: DropVerdict| {
         if let Some(range) = range(policy.calendar.as_ref(), from, end) {
             from = range.until;
             drop.push(DroppedRange {
                 range,
-                outcome,
-                reason,
+                outcome: verdict.outcome,
+                reason: verdict.reason,
             });
         }
     };
     if let Some(horizon) = horizon {
         let end = at.min(horizon.plus(Duration::from_millis(1)));
-        push(end, Outcome::Unknown, REASON_UNKNOWN.to_owned());
+        push(end, DropVerdict::new(Outcome::Unknown, REASON_UNKNOWN));
     }
     let edge = match policy.catch_up {
         CatchUp::All => at.min(policy.window_start(now)),
         CatchUp::None | CatchUp::Latest => at,
     };
     for (end, pause) in parts(notes, edge) {
-        let (outcome, reason) = unclaimed(policy, pause);
-        push(end, outcome, reason);
+        push(end, unclaimed(policy, pause));
     }
     (drop, from)
 }
@@ -144,11 +164,24 @@ fn parts(notes: &Notes, edge: Timestamp) -> Vec<(Timestamp, Option<&Pause>)> {
 }
 
 /// Returns the verdict about an occurrence that no host claimed in time.
-fn unclaimed(policy: &Policy, pause: Option<&Pause>) -> (Outcome, String) {
+fn unclaimed(policy: &Policy, pause: Option<&Pause>) -> DropVerdict {
     match pause {
-        Some(pause) => (Outcome::Skipped, pause.verdict()),
-        None => (Outcome::Missed, missed(policy).to_owned()),
+        Some(pause) => DropVerdict::new(Outcome::Skipped, pause.verdict()),
+        None => DropVerdict::new(Outcome::Missed, missed(policy)),
     }
+}
+
+/// Returns the verdict on an occurrence that the lane did not claim; `None` if the run's own result is the
+/// record.
+fn verdict_on(why: NotClaimed) -> Option<DropVerdict> {
+    let reason = match why {
+        NotClaimed::StoreDown => "the store was unreachable (on_store_down: skip)",
+        NotClaimed::StillRunning => {
+            "the previous run was still in progress while the store was unreachable"
+        }
+        NotClaimed::RanWithoutStore | NotClaimed::RanElsewhere => return None,
+    };
+    Some(DropVerdict::new(Outcome::Skipped, reason))
 }
 
 fn missed(policy: &Policy) -> &'static str {
@@ -159,16 +192,11 @@ fn missed(policy: &Policy) -> &'static str {
     }
 }
 
-fn add(
-    drops: &mut Vec<DroppedRange>,
-    at: Timestamp,
-    (outcome, reason): (Outcome, String),
-    follows: bool,
-) {
+fn add(drops: &mut Vec<DroppedRange>, at: Timestamp, verdict: DropVerdict, follows: bool) {
     if let Some(last) = drops.last_mut()
         && follows
-        && last.outcome == outcome
-        && last.reason == reason
+        && last.outcome == verdict.outcome
+        && last.reason == verdict.reason
     {
         last.range.until = at;
         last.range.count += 1;
@@ -180,7 +208,7 @@ fn add(
             until: at,
             count: 1,
         },
-        outcome,
-        reason,
+        outcome: verdict.outcome,
+        reason: verdict.reason,
     });
 }

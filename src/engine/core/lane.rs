@@ -3,26 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, OccurrenceNotice};
-use super::occurrence::{Aim, NotClaimed, Notes, Occurrence, Origin, in_order};
+use super::event::{Action, ClaimId, ClaimSpec, JobIx, OccurrenceNotice};
+use super::occurrence::{Aim, NotClaimed, Notes, Occurrence, Origin};
 use super::open_run::OpenRunWatch;
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
-use super::waiting::surely_over;
-use crate::config::{OnOverlap, OnStoreDown};
-use crate::store::{Head, Kind, Overlap};
+use crate::config::OnStoreDown;
+use crate::store::{Head, Kind};
 use crate::time::{BootInstant, Timestamp};
-
-/// A host that notices an occurrence this late was not running when it came due: the machine was
-/// suspended, the process stopped, or the clock set forward.
-const LATE: Duration = Duration::from_secs(30);
-
-/// A host that notices an occurrence within this time was running when it came due.
-const PROMPT: Duration = Duration::from_secs(1);
-
-/// How long a host that was stopped or suspended waits for the store's answer before it acts on an
-/// outage: the outage may have ended meanwhile.
-const ASKS_AGAIN: Duration = Duration::from_secs(3);
 
 /// What the lane does about its first occurrence, which has memory of its own: most jobs have none most of
 /// the time.
@@ -106,10 +94,6 @@ pub(super) enum LedgerAheadReport {
     Reported,
 }
 
-/// An occurrence that is further ahead of the clock than this was fired before the clock was
-/// corrected.
-const PREMATURE: Duration = Duration::from_millis(250);
-
 /// One job.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -176,120 +160,6 @@ impl Lane {
             decided_until: None,
             running: 0,
             closing: 0,
-        }
-    }
-
-    pub(super) fn due(&mut self, shared: &mut Shared, at: Timestamp) {
-        if shared.mode == Mode::Draining || self.seen_until.is_some_and(|seen| at <= seen) {
-            return;
-        }
-        if self.policy.not_before(at) > shared.now.utc.plus(PREMATURE) {
-            // Fired before the clock was set: the ticker fires it again at its time.
-            return;
-        }
-        self.seen_until = Some(at);
-        if self.notes.of(at) == Some(NotClaimed::RanWithoutStore) {
-            // It ran before the clock was found to be ahead.
-            self.needs_ledger_sync = true;
-            return;
-        }
-        if self.policy.not_before(at) < self.began(shared.now) {
-            // The clock was behind when this daemon began to run the job, so only the ledger knows
-            // whether the occurrence is decided.
-            self.needs_ledger_sync = true;
-            return;
-        }
-        if shared.clock_wrong {
-            self.needs_ledger_sync = true;
-            return;
-        }
-        // The store may have been reachable for other hosts in the meantime.
-        let slept_through = self.slept_through(shared.now.utc, at);
-        if slept_through {
-            shared.awoke();
-        }
-        if slept_through || shared.store == StoreState::Down && self.was_asleep(shared, at) {
-            self.needs_ledger_sync = true;
-            self.advance(shared);
-            return;
-        }
-        if let Some(until) = self.unsure_until(shared) {
-            self.put_off(shared, at, until);
-            return;
-        }
-        if shared.store == StoreState::Down && self.due_while_down(shared, at) {
-            return;
-        }
-        let needs_ledger_sync = std::mem::take(&mut self.needs_ledger_sync);
-        self.pending.push_back(Occurrence {
-            needs_ledger_sync,
-            ..self.current(at)
-        });
-        self.advance(shared);
-    }
-
-    /// Whether this host was stopped or suspended when the occurrence came due: it notices it late,
-    /// or together with the next one. `catch_up` then judges it with the others.
-    fn slept_through(&self, now: Timestamp, at: Timestamp) -> bool {
-        let next = self.policy.calendar.next_after(at);
-        now.since(self.policy.not_before(at)) > LATE
-            || next.is_some_and(|next| self.policy.not_before(next) <= now)
-            || (self.needs_ledger_sync && now.since(self.policy.not_before(at)) > PROMPT)
-    }
-
-    /// Returns until when this host does not act on an outage that it knows of from before it was stopped
-    /// or suspended. What runs without the store is delayed at most until its start deadline.
-    pub(super) fn unsure_until(&self, shared: &Shared) -> Option<BootInstant> {
-        let wait = match self.policy.on_store_down {
-            OnStoreDown::Wait => return None,
-            OnStoreDown::Run => ASKS_AGAIN.min(self.policy.start_deadline),
-            OnStoreDown::Skip => ASKS_AGAIN,
-        };
-        let until = shared.awake_since?.plus(wait);
-        (shared.store == StoreState::Down && shared.now.boot < until).then_some(until)
-    }
-
-    /// Keeps what comes due until the store has answered, or had the time to.
-    fn put_off(&mut self, shared: &mut Shared, at: Timestamp, until: BootInstant) {
-        self.needs_ledger_sync = false;
-        self.pending.push_back(Occurrence {
-            needs_ledger_sync: true,
-            ..self.current(at)
-        });
-        shared.arm(until, self.job, TimerKind::Unsure);
-    }
-
-    /// Whether an occurrence came due before this host noticed that it had been stopped or suspended.
-    fn was_asleep(&self, shared: &Shared, at: Timestamp) -> bool {
-        let now = shared.now;
-        let late = now.utc.since(self.policy.not_before(at));
-        (shared.awake_since).is_some_and(|awake| now.boot.since(awake) < late)
-    }
-
-    /// Returns when this daemon began to run the job, by the clock as it is known now.
-    pub(super) fn began(&self, now: Now) -> Timestamp {
-        now.utc.minus(now.boot.since(self.began_at))
-    }
-
-    /// Returns an occurrence that runs at its time.
-    pub(super) fn current(&self, at: Timestamp) -> Occurrence {
-        Occurrence {
-            at,
-            kind: Kind::Schedule,
-            deadline: self.policy.deadline(at),
-            overlap: match self.policy.on_overlap {
-                OnOverlap::Skip => Overlap::Skip,
-                OnOverlap::Wait => Overlap::Wait,
-                OnOverlap::Queue { limit } => Overlap::Queue {
-                    limit: u32::try_from(limit).unwrap_or(u32::MAX),
-                },
-            },
-            late: self.policy.if_late(at),
-            aim: Aim::Run,
-            gap: None,
-            origin: Origin::Lane,
-            blocked: false,
-            needs_ledger_sync: false,
         }
     }
 
@@ -391,19 +261,8 @@ impl Lane {
         }
     }
 
-    /// Queries the ledger while a rerun or a head waits for a place: newer occurrences may have
-    /// verdicts by now, which need no place.
-    fn sync_while_parked(&mut self, shared: &mut Shared) {
-        let is_ahead =
-            matches!(&self.phase, Phase::Parked { occ, .. } if occ.origin != Origin::Lane);
-        if is_ahead && self.sync == LedgerSync::Known && self.needs_sync_now() {
-            self.sync = LedgerSync::Registering;
-            shared.act(Action::Register { job: self.job });
-        }
-    }
-
     /// Whether the lane must query the ledger before it claims the next occurrence of its own.
-    fn needs_sync_now(&self) -> bool {
+    pub(super) fn needs_sync_now(&self) -> bool {
         let mut own = self.pending.iter().filter(|occ| occ.origin == Origin::Lane);
         own.next()
             .map_or(self.needs_ledger_sync, |occ| occ.needs_ledger_sync)
@@ -451,8 +310,8 @@ impl Lane {
     /// Returns when this host claims an occurrence (`spread`): always before its deadline and
     /// before the next occurrence, so that no host reaches the next one while another still delays
     /// this one.
-    fn turn(&self, occ: &Occurrence) -> Timestamp {
-        if self.policy.spread.window.is_zero() || !occ.is_current() {
+    pub(super) fn turn(&self, occ: &Occurrence) -> Timestamp {
+        if self.policy.spread.is_none() || !occ.is_current() {
             return occ.at.min(self.claimed_from(occ));
         }
         let start = self.policy.not_before(occ.at);
@@ -484,116 +343,9 @@ impl Lane {
         self.advance(shared);
     }
 
-    pub(super) fn park(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence) {
-        let notice = if shared.is_short() {
-            OccurrenceNotice::Short
-        } else {
-            OccurrenceNotice::Full
-        };
-        self.report(shared, occ.at, notice);
-        shared.park(self.job);
-        let over = match occ.origin {
-            Origin::Lane => occ.deadline.plus(Duration::from_millis(1)),
-            Origin::Head | Origin::Watch => surely_over(occ.deadline),
-        };
-        shared.arm_utc(over, self.job, TimerKind::Deadline(claim));
-        self.look_later(shared, claim);
-        self.phase = Phase::Parked {
-            claim,
-            occ: Box::new(occ),
-        };
-        self.advance(shared);
-    }
-
-    /// What was left to other hosts, skipped, or became too late needs a verdict, which does not wait behind
-    /// an occurrence that waits for a place.
-    fn resync(&mut self, shared: &mut Shared) {
-        let is_parked = matches!(self.phase, Phase::Parked { .. });
-        if matches!(&self.phase, Phase::Parked { occ, .. } if occ.origin == Origin::Lane) {
-            self.set_aside();
-        }
-        if is_parked {
-            self.require_sync_before_pending();
-        }
-        self.needs_ledger_sync = true;
-        self.advance(shared);
-    }
-
-    fn look_later(&self, shared: &mut Shared, parked: ClaimId) {
-        let at = shared.now.boot.plus(self.policy.poll);
-        shared.arm(at, self.job, TimerKind::Look(parked));
-    }
-
-    /// Queries the ledger while an occurrence waits for a place: another host may run it and die, and what
-    /// waits behind it in the ledger may become too late. The records of both need no place. If the lane
-    /// itself owes verdicts, it registers, so that they are recorded.
-    fn look_while_parked(&mut self, shared: &mut Shared, id: ClaimId) {
-        if !matches!(&self.phase, Phase::Parked { claim, .. } if *claim == id) {
-            return;
-        }
-        self.look_later(shared, id);
-        if shared.store != StoreState::Up {
-            return;
-        }
-        if self.closing == 0 && self.owes_verdicts(shared.now.utc) {
-            self.resync(shared);
-        } else if self.watch.is_none() && self.running == 0 && self.closing == 0 {
-            shared.act(Action::QueryLedger { job: self.job });
-        }
-    }
-
-    /// Whether the first own occurrence, which waits for a place or behind one that does, is too late, or has
-    /// undecided ones before it. Otherwise their verdicts come with its claim.
-    fn owes_verdicts(&self, now: Timestamp) -> bool {
-        match &self.phase {
-            Phase::Parked { occ, .. } if occ.origin == Origin::Lane => self.has_gap_before(occ),
-            _ => (self.pending.iter())
-                .find(|occ| occ.origin == Origin::Lane)
-                .is_some_and(|occ| occ.deadline < now || self.has_gap_before(occ)),
-        }
-    }
-
-    /// Whether occurrences before this one are undecided, as far as this lane knows.
-    fn has_gap_before(&self, occ: &Occurrence) -> bool {
-        let before = self.policy.calendar.last_before(occ.at);
-        before.is_some_and(|before| self.decided_until.is_some_and(|until| until < before))
-    }
-
     /// The ledger is decided up to an occurrence.
     pub(super) fn note_decided(&mut self, until: Timestamp) {
         self.decided_until = self.decided_until.max(Some(until));
-    }
-
-    /// A place is free, and this lane has waited longest for one.
-    pub(super) fn unparked(&mut self, shared: &mut Shared) {
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Parked { occ, .. } => {
-                if shared.is_short() {
-                    // Delayed occurrences may overlap the late run of a returned one, which is no
-                    // reason to skip them.
-                    for occ in &mut self.pending {
-                        occ.overlap = in_order(occ.overlap);
-                    }
-                }
-                self.resume(shared, *occ);
-            }
-            other => self.phase = other,
-        }
-    }
-
-    /// Makes room for a claim that needs no place. The occurrence that waits for a place keeps its
-    /// turn.
-    pub(super) fn set_aside(&mut self) {
-        match (&self.phase, &mut self.wait) {
-            (Phase::Parked { occ, .. }, _) if occ.origin == Origin::Lane => {
-                self.pending.push_front(Occurrence::clone(occ));
-            }
-            (Phase::Parked { occ, .. }, Some(wait)) if occ.origin == Origin::Head => {
-                wait.ready = true;
-            }
-            _ => return,
-        }
-        self.phase = Phase::Idle;
     }
 
     /// Continues with an occurrence that waited.
@@ -659,7 +411,7 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// This host lacked the resources to start a run. The occurrence returns to the waiting list,
+    /// This host did not start a run that it was granted. The occurrence returns to the waiting list,
     /// where another host or, once it has a place, this host can claim it.
     pub(super) fn run_not_started(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
         shared.free_place();

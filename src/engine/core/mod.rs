@@ -7,16 +7,17 @@
 mod answers;
 mod catch_up;
 mod clock;
+mod due;
 mod event;
 mod gap;
 mod lane;
 mod occurrence;
 mod open_run;
 mod outage;
+mod parked;
 mod policy;
 mod reload;
 mod shared;
-mod spread;
 mod waiting;
 mod watch;
 
@@ -39,6 +40,7 @@ use answers::GrantedClaim;
 use lane::Lane;
 use reload::RetiredLanes;
 use shared::{Mode, Shared, StoreState};
+use watch::QueriedLedger;
 
 /// The state of all jobs of a daemon.
 #[derive(Debug)]
@@ -122,10 +124,8 @@ impl Core {
                 head,
                 behind,
             } => {
-                let waiting = (head, behind);
-                self.lane(job, |lane, shared| {
-                    lane.ledger_queried(shared, open, waiting);
-                });
+                let queried = QueriedLedger { open, head, behind };
+                self.lane(job, |lane, shared| lane.ledger_queried(shared, queried));
             }
             Event::RunEnded { job } => self.run_ended(job),
             Event::RunNotStarted {
@@ -134,7 +134,7 @@ impl Core {
                 kind,
                 until,
             } => {
-                if until > self.shared.now.boot {
+                if let Some(until) = until {
                     self.shared.run_short_until(until, job);
                 }
                 self.run_not_started(job, at, kind);

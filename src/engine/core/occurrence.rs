@@ -2,9 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::time::Duration;
 
-use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Pause, Range};
+use crate::store::{GapAnswer, Kind, Late, Overlap, Pause, Range};
 use crate::time::Timestamp;
+
+/// How long after the deadline of the head of a waiting list its verdict is asked for. Clocks that differ by
+/// a tenth of a second are used as they are, and the store would grant a claim that comes too soon.
+const VERDICT_AFTER: Duration = Duration::from_millis(150);
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The purpose of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,23 +69,6 @@ pub(super) enum NotClaimed {
     RanWithoutStore,
     /// Another host ran it under `on_store_down: run` and has reported its result.
     RanElsewhere,
-}
-
-impl NotClaimed {
-    /// Returns the verdict to record in the ledger; `None` if the run's own result is the record.
-    pub(super) fn verdict(self) -> Option<(Outcome, &'static str)> {
-        match self {
-            Self::StoreDown => Some((
-                Outcome::Skipped,
-                "the store was unreachable (on_store_down: skip)",
-            )),
-            Self::StillRunning => Some((
-                Outcome::Skipped,
-                "the previous run was still in progress while the store was unreachable",
-            )),
-            Self::RanWithoutStore | Self::RanElsewhere => None,
-        }
-    }
 }
 
 /// Consecutive occurrences that were not claimed for the same reason.
@@ -213,9 +203,9 @@ impl Notes {
     }
 
     /// Adds occurrences that the ledger has decided after its watermark.
-    pub(super) fn learn(&mut self, decided_later: Vec<Timestamp>) {
-        if !decided_later.is_empty() {
-            self.lists_mut().ran.extend(decided_later);
+    pub(super) fn learn(&mut self, decided_beyond: Vec<Timestamp>) {
+        if !decided_beyond.is_empty() {
+            self.lists_mut().ran.extend(decided_beyond);
         }
     }
 
@@ -286,4 +276,9 @@ pub(super) fn in_order(overlap: Overlap) -> Overlap {
         Overlap::Skip => Overlap::Queue { limit: u32::MAX },
         other => other,
     }
+}
+
+/// Returns when the deadline of the head of a waiting list has passed by the store's clock, too.
+pub(super) fn surely_over(deadline: Timestamp) -> Timestamp {
+    deadline.plus(VERDICT_AFTER + MILLISECOND)
 }

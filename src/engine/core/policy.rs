@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::spread::Spread;
 use crate::config::{CatchUp, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 use crate::names::HostName;
+use crate::schedule::Spread;
 use crate::store::{Late, RunTerms};
 use crate::time::Timestamp;
 
@@ -65,7 +65,8 @@ pub struct Policy {
     pub(crate) catch_up_window: Duration,
     /// What happens when its host dies.
     pub(crate) on_crash: OnCrash,
-    /// How many attempts a run may have, retries and reruns counted; 0 if it has no `retry`.
+    /// How many attempts a run may have, retries and reruns counted; 0 (no limit) if it has no `retry`, or one
+    /// of a single attempt.
     pub max_attempts: u32,
     /// What happens to a run whose lease is lost.
     pub(crate) on_lost: OnLost,
@@ -97,9 +98,9 @@ pub struct ClaimContext<'a> {
 
 impl Policy {
     /// Returns the policies of a job.
-    pub fn of(job: &Arc<Job>, place: ClaimContext<'_>) -> Self {
+    pub fn of(job: &Arc<Job>, context: ClaimContext<'_>) -> Self {
         // Only hosts that share ledger and lock compete and can disagree about the time.
-        let shared = place.shared && job.lock.scope == Scope::Fleet;
+        let shared = context.shared && job.lock.scope == Scope::Fleet;
         Self {
             calendar: Arc::<Job>::clone(job),
             delay: job.delay(),
@@ -125,12 +126,12 @@ impl Policy {
                 Duration::from_secs(5)
             },
             skew: if shared {
-                FLEET_SKEW + place.spread
+                FLEET_SKEW + context.spread
             } else {
                 Duration::ZERO
             },
             spread: if shared {
-                Spread::new(place.host, &job.name, place.spread)
+                Spread::new(context.host, &job.name, context.spread)
             } else {
                 Spread::default()
             },
@@ -153,7 +154,7 @@ impl Policy {
         }
     }
 
-    /// Returns the terms of a claim with this deadline.
+    /// Returns the terms of a claim with this deadline. A grant fills in `reruns` and `yields`.
     pub(super) fn terms(&self, deadline: Timestamp) -> RunTerms {
         RunTerms {
             deadline,
@@ -193,7 +194,7 @@ impl Policy {
     /// decided at the instant.
     pub fn claims_ahead(&self) -> bool {
         self.exclusion == Exclusion::Lock
-            && self.spread.window.is_zero()
+            && self.spread.is_none()
             && self.on_store_down == OnStoreDown::Wait
     }
 

@@ -31,6 +31,14 @@ pub(super) struct RetiredLane {
     notes: Notes,
 }
 
+/// How many runs a lane took over from earlier lanes of its job.
+struct TakenOver {
+    /// Runs whose processes have not ended.
+    running: usize,
+    /// Runs whose result has not reached the store.
+    closing: usize,
+}
+
 /// The lanes that reloads have ended, by their old places.
 #[derive(Debug, Default)]
 pub(super) struct RetiredLanes(BTreeMap<JobIx, RetiredLane>);
@@ -39,9 +47,9 @@ impl RetiredLanes {
     /// Adds the runs of a lane, except those that it took over from earlier lanes. A lane without
     /// runs of its own keeps its notes.
     fn add(&mut self, lane: &mut Lane) {
-        let (running, closing) = self.taken_over_by(lane.job);
-        let running = lane.running.saturating_sub(running);
-        let closing = lane.closing.saturating_sub(closing);
+        let earlier = self.taken_over_by(lane.job);
+        let running = lane.running.saturating_sub(earlier.running);
+        let closing = lane.closing.saturating_sub(earlier.closing);
         if running + closing > 0 {
             let retired = RetiredLane {
                 running,
@@ -54,13 +62,13 @@ impl RetiredLanes {
         }
     }
 
-    /// Returns the runs that the lane at this place took over: how many run, and how many wait for
-    /// delivery.
-    fn taken_over_by(&self, newest: JobIx) -> (usize, usize) {
-        let of_job = self.0.values().filter(|retired| retired.newest == newest);
-        of_job.fold((0, 0), |(running, closing), retired| {
-            (running + retired.running, closing + retired.closing)
-        })
+    /// Returns how many runs the lane at this place took over.
+    fn taken_over_by(&self, newest: JobIx) -> TakenOver {
+        let of_job = || self.0.values().filter(|retired| retired.newest == newest);
+        TakenOver {
+            running: of_job().map(|retired| retired.running).sum(),
+            closing: of_job().map(|retired| retired.closing).sum(),
+        }
     }
 
     /// Gives `lane` the runs and notes of the retired lane at `before`.
@@ -71,7 +79,8 @@ impl RetiredLanes {
                 lane.notes.take_over(std::mem::take(&mut retired.notes));
             }
         }
-        (lane.running, lane.closing) = self.taken_over_by(lane.job);
+        let runs = self.taken_over_by(lane.job);
+        (lane.running, lane.closing) = (runs.running, runs.closing);
     }
 }
 

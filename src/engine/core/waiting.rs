@@ -5,21 +5,15 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, OccurrenceNotice};
 use super::lane::{Lane, LedgerSync, Phase, Wait};
-use super::occurrence::{Aim, Occurrence, Origin};
+use super::occurrence::{Aim, Occurrence, Origin, surely_over};
 use super::shared::{Mode, Shared, StoreState, TimerKind};
 use crate::config::OnLost;
 use crate::store::{Head, Kind, Late, Overlap};
 use crate::time::Timestamp;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
-
 /// The shortest wait for a release, so that a claim which the store always rejects does not become
 /// a busy loop.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
-
-/// How long after the deadline of a head its verdict is asked for. Clocks that differ by a tenth of a second
-/// are used as they are, and the store would grant a claim that comes too soon.
-const VERDICT_AFTER: Duration = Duration::from_millis(150);
 
 /// How long after a failed try the verdict of an entry behind the head is asked for again.
 const BEHIND_AGAIN: Duration = Duration::from_secs(1);
@@ -40,16 +34,12 @@ fn head_of(head: Head, aim: Aim) -> Occurrence {
     }
 }
 
-/// Returns when the deadline of the head of a waiting list has passed by the store's clock, too.
-pub(super) fn surely_over(deadline: Timestamp) -> Timestamp {
-    deadline.plus(VERDICT_AFTER + MILLISECOND)
-}
-
 /// The reply to a claim that did not get the lock.
 pub(super) struct Waits {
     pub(super) head: Head,
     pub(super) entered: bool,
-    pub(super) by: Option<String>,
+    /// The holder of the lock; `None` when it is free.
+    pub(super) holder: Option<String>,
     pub(super) remaining: Option<Duration>,
 }
 
@@ -59,19 +49,19 @@ impl Lane {
         if occ.origin == Origin::Watch {
             self.unwatch(shared);
         }
-        if let Some(by) = &waits.by
+        if let Some(holder) = &waits.holder
             && occ.origin == Origin::Lane
         {
             if waits.remaining.is_none() {
-                self.report(shared, occ.at, OccurrenceNotice::NoEnd(by.clone()));
+                self.report(shared, occ.at, OccurrenceNotice::NoEnd(holder.clone()));
             }
-            self.report(shared, occ.at, OccurrenceNotice::Waiting(by.clone()));
+            self.report(shared, occ.at, OccurrenceNotice::Waiting(holder.clone()));
         }
         if occ.origin == Origin::Lane {
             self.query_if_run_missed(shared);
             self.may_have_missed_run = false;
         }
-        let free = waits.by.is_none();
+        let free = waits.holder.is_none();
         self.await_head(shared, waits.head, waits.remaining.filter(|_| !free), free);
         if waits.entered || occ.origin != Origin::Lane {
             self.notes.forget_before(occ.at);

@@ -14,6 +14,14 @@ use crate::time::Timestamp;
 /// How long a full host waits before it has the store settle a run again.
 const SETTLE_AGAIN: Duration = Duration::from_secs(1);
 
+/// The reply to a query of the ledger: the open run, the head of the waiting list, and the entry behind it
+/// whose deadline passes first.
+pub(super) struct QueriedLedger {
+    pub(super) open: Option<OpenRun>,
+    pub(super) head: Option<Head>,
+    pub(super) behind: Option<Head>,
+}
+
 impl Lane {
     /// Watches a run. A job has at most one open run, so this replaces an earlier watch.
     pub(super) fn watch_run(
@@ -122,8 +130,7 @@ impl Lane {
     pub(super) fn ledger_queried(
         &mut self,
         shared: &mut Shared,
-        open: Option<OpenRun>,
-        (head, behind): (Option<Head>, Option<Head>),
+        QueriedLedger { open, head, behind }: QueriedLedger,
     ) {
         if let Some(open) = open.filter(|_| self.watch.is_none()) {
             self.watch_open(shared, open);

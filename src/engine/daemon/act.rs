@@ -28,6 +28,8 @@ pub(super) struct OutstandingClaim {
     claimant: Claimant,
     /// The task that sends the copies.
     sender: AbortHandle,
+    /// When the core decided on it. It may have waited for its turn before it was sent.
+    asked: BootInstant,
 }
 
 impl Daemon {
@@ -124,8 +126,12 @@ impl Daemon {
         let claimant = Claimant::new(claim, self.settings.history);
         let sending = self.link.clone().claim(place, id, claimant.clone());
         let sender = tokio::spawn(sending).abort_handle();
-        self.claims
-            .insert(id, OutstandingClaim { claimant, sender });
+        let out = OutstandingClaim {
+            claimant,
+            sender,
+            asked: BootInstant::now(),
+        };
+        self.claims.insert(id, out);
     }
 
     /// Stops sending the claim, and cancels the copies that may be granted.
@@ -140,7 +146,7 @@ impl Daemon {
     pub(super) fn granted(&mut self, job: JobIx, claim: ClaimId, (grant, attempt): (Grant, u32)) {
         if let Some(out) = self.claims.remove(&claim) {
             out.claimant.hand_over();
-            self.clock.claim_took(BootInstant::now().since(grant.sent));
+            self.clock.claim_took(BootInstant::now().since(out.asked));
             self.set_lead();
             self.feed(Event::Granted {
                 job,
@@ -276,7 +282,8 @@ impl Daemon {
             host: self.host.clone(),
             newcomers,
             measure,
-            clock: (self.clock.trust(), self.settings.max_clock_skew),
+            clock: self.clock.trust(),
+            max_clock_skew: self.settings.max_clock_skew,
             // One that claims does not look again.
             first: self.agreement.waits().map(|_| self.word()),
             announces: announces.then(|| self.word()),

@@ -69,7 +69,8 @@ pub struct HostClock {
     epoch: Option<Epoch>,
     store: StoreClock,
     state: ClockState,
-    /// How long claims take, of late: the slowest counts, and less with each that was faster.
+    /// How long claims take from the decision to the grant, of late: the slowest counts, and less with each that
+    /// was faster.
     claims_take: Duration,
 }
 
@@ -134,8 +135,10 @@ impl HostClock {
         }
     }
 
-    /// Notes how long a claim took that was granted.
+    /// Notes how long a claim took that was granted. What the longest lead does not cover counts no more than that:
+    /// otherwise one claim during an outage would decide the lead of dozens.
     pub(super) fn claim_took(&mut self, took: Duration) {
+        let took = took.min(LONGEST_LEAD / 2);
         self.claims_take = took.max(self.claims_take / 8 * 7);
     }
 
@@ -331,8 +334,12 @@ mod tests {
             error: ms(3),
         });
         assert_eq!(clock.lead(), PREPARATION + ms(20));
-        clock.claim_took(ms(400));
+        clock.claim_took(ms(60_000));
         assert_eq!(clock.lead(), LONGEST_LEAD);
+        for _ in 0..8 {
+            clock.claim_took(ms(1));
+        }
+        assert!(clock.lead() < ms(30), "{:?}", clock.lead());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::store_clock::Epoch;
+use crate::config::CLOCK_FILES;
 use crate::engine::spool::Spool;
 use crate::names::HostName;
 use crate::store::StoreSettings;
@@ -36,7 +37,7 @@ impl ClockFile {
     fn beside(neighbour: Option<&Path>, host: &HostName, store: String) -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot = boot.trim().to_owned();
-        let path = neighbour.map(|path| path.with_file_name(format!("clock-{host}")));
+        let path = neighbour.map(|path| path.with_file_name(format!("{CLOCK_FILES}{host}")));
         Self {
             path: path.filter(|_| !boot.is_empty()),
             boot,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Daemon;
+use super::message::Message;
 use super::tasks::TaskContext;
-use crate::engine::message::Message;
 use crate::names::HostName;
 use crate::preflight;
 use crate::store::{Fingerprint, HostReport, ListedJobs};
@@ -185,7 +185,8 @@ impl Daemon {
             tracing::warn!(
                 host = %self.host,
                 "host {} has vanished: its daemon last reported at {} and did not stop in an orderly \
-                 way; other hosts take over when its leases end",
+                 way; other hosts run what comes due. When the leases of its runs end, these are \
+                 recorded as interrupted, or run again (on_crash)",
                 report.info.host,
                 report.seen_at
             );

@@ -196,7 +196,7 @@ impl Front {
     /// Ends the server; requests that have arrived get their replies. Removes the file.
     pub(super) async fn close(&mut self) {
         if let Some(file) = self.file.take() {
-            file.close();
+            file.remove();
         }
         if let Some(running) = self.running.take() {
             running.server.close(CLOSING).await;

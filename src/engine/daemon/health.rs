@@ -272,11 +272,18 @@ impl Daemon {
 fn affected(runs: usize, jobs: DueJobs) -> String {
     let runs = match runs {
         0 => "No run is in progress on this host".to_owned(),
-        1 => "1 run on this host continues until its lease expires".to_owned(),
-        n => format!("{n} runs on this host continue until their leases expire"),
+        1 => "1 run on this host continues, but is killed before its lease expires (on_lost)"
+            .to_owned(),
+        n => format!(
+            "{n} runs on this host continue, but are killed before their leases expire (on_lost)"
+        ),
     };
     let when_due = [
-        of_policy(jobs.wait, ("waits", "wait"), "for the store"),
+        of_policy(
+            jobs.wait,
+            ("waits", "wait"),
+            "for the store (start_deadline, then catch_up)",
+        ),
         of_policy(
             jobs.run,
             ("runs", "run"),
@@ -410,13 +417,15 @@ mod tests {
         use OnStoreDown::{Run, Skip, Wait};
         let affected =
             |runs, jobs: &[OnStoreDown]| affected(runs, DueJobs::of(jobs.iter().copied()));
-        let none = "No run is in progress on this host; when due, 1 job waits for the store";
+        let none = "No run is in progress on this host; when due, 1 job waits for the store \
+                    (start_deadline, then catch_up)";
         assert_eq!(affected(0, &[Wait]), none);
-        let one = "1 run on this host continues until its lease expires; when due, 2 jobs wait for \
-                   the store, 1 job runs without a lock (on_store_down: run), 2 jobs are skipped \
-                   (on_store_down: skip)";
+        let one = "1 run on this host continues, but is killed before its lease expires (on_lost); \
+                   when due, 2 jobs wait for the store (start_deadline, then catch_up), 1 job runs \
+                   without a lock (on_store_down: run), 2 jobs are skipped (on_store_down: skip)";
         assert_eq!(affected(1, &[Wait, Run, Skip, Wait, Skip]), one);
-        let many = "3 runs on this host continue until their leases expire";
+        let many =
+            "3 runs on this host continue, but are killed before their leases expire (on_lost)";
         assert_eq!(affected(3, &[]), many);
     }
 }

@@ -1,4 +1,5 @@
-//! Jobs that a host holds back because another host uses another lock for them.
+//! Jobs that a host holds back: another host uses another lock for them, or their ledger cannot be moved
+//! to the new lock yet.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::store::{HeldJob, HostReport, Lock, LockId};
 
 /// Why a job is held back.
 #[derive(Debug, Clone)]
-pub(crate) struct HeldBack {
+pub(super) struct HeldBack {
     /// The lock of this host's list.
     pub(super) lock: LockId,
     pub(super) why: HoldReason,
@@ -20,10 +21,11 @@ pub(super) enum HoldReason {
     /// These hosts live and use other locks.
     Hosts(Vec<(HostName, LockId)>),
     /// A run under another lock goes on.
-    Run { lock: Lock, by: String },
-    /// The store may have lost data.
+    Run { lock: Lock, host: String },
+    /// The store may have lost data. The ledger moves after this time at the earliest.
     Recovering(Duration),
-    /// This host's clock is wrong, and the ledger is the fleet's.
+    /// This host's clock is wrong, and it would take over a ledger of the whole fleet for itself, but claim
+    /// nothing of what waits there.
     Clock,
     /// The ledgers cannot be read or moved now.
     Store(String),
@@ -40,8 +42,8 @@ impl HeldBack {
                     .collect();
                 users.join(", ")
             }
-            HoldReason::Run { lock, by } => {
-                format!("a run on {by} still holds the lock {}", lock.name)
+            HoldReason::Run { lock, host } => {
+                format!("a run on {host} still holds the lock {}", lock.name)
             }
             HoldReason::Recovering(left) => format!(
                 "the store may have lost data: the ledger moves in {:.0} s at the earliest",
@@ -79,22 +81,23 @@ impl HeldBack {
     }
 
     pub(super) fn held_job(&self, job: &JobName) -> HeldJob {
-        let by = match &self.why {
+        let hosts = match &self.why {
             HoldReason::Hosts(users) => users.iter().map(|(host, _)| host.to_string()).collect(),
             _ => Vec::new(),
         };
         HeldJob {
             job: job.to_string(),
             lock: self.lock.shown(),
-            by,
+            hosts,
             reason: self.reason(),
         }
     }
 
+    /// What a move of the ledger to `lock` waits for; `None` if the ledger is there.
     pub(super) fn of(lock: &LockId, relocated: Relocated) -> Option<Self> {
         let why = match relocated {
             Relocated::Home { .. } => return None,
-            Relocated::Leased { lock, by, .. } => HoldReason::Run { lock, by },
+            Relocated::Leased { lock, by, .. } => HoldReason::Run { lock, host: by },
             Relocated::Recovering { remaining } => HoldReason::Recovering(remaining),
             Relocated::Contended => HoldReason::Store("other hosts are moving it too".to_owned()),
         };
@@ -107,7 +110,7 @@ impl HeldBack {
 
 /// Another host that holds a job back because this one uses another lock.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Neighbour {
+pub(super) struct Neighbour {
     pub(super) host: String,
     pub(super) job: String,
     pub(super) lock: String,
@@ -116,7 +119,7 @@ pub(crate) struct Neighbour {
 impl Neighbour {
     /// Those that wait for `host`.
     pub(super) fn of(host: &HostName, hosts: &[HostReport]) -> Vec<Self> {
-        let waits = |held: &&HeldJob| held.by.iter().any(|by| *by == host.as_str());
+        let waits = |held: &&HeldJob| held.hosts.iter().any(|other| *other == host.as_str());
         let of_one = |report: &HostReport| {
             let held = report.info.held_back.iter().filter(waits);
             let neighbour = |held: &HeldJob| Self {
@@ -154,7 +157,7 @@ mod tests {
         assert_eq!(
             text(HoldReason::Run {
                 lock: Lock::named(&LockName::parse("old").expect("a name")),
-                by: "w1".to_owned(),
+                host: "w1".to_owned(),
             }),
             "a run on w1 still holds the lock old, so this host does not run the job yet. This \
              resolves itself"

@@ -17,6 +17,7 @@ use super::front::{Front, FrontSetup};
 use super::health::StoreHealth;
 use super::last_answer::LastAnswer;
 use super::list_source::{ListSource, LoadedList, WatchMode};
+use super::message::Message;
 use super::registry::Registry;
 use super::reload::{self, Reloads};
 use super::replace::ListSettings;
@@ -30,9 +31,8 @@ use super::startup::{self, Startup};
 use super::tasks::TaskContext;
 use super::{Daemon, DaemonSetup, by_name};
 use crate::config::{Job, JobList, OutputPolicy, Revision, state_directory};
-use crate::engine::core::{ClaimContext, Core, JobIx, Now, Policy};
-use crate::engine::finisher::Finisher;
-use crate::engine::message::Message;
+use crate::engine::core::{ClaimContext, Core, Event, JobIx, Now, Policy};
+use crate::engine::finisher::{Finisher, FinisherNotice};
 use crate::engine::reporter::Reporter;
 use crate::engine::spool::Spool;
 use crate::engine::turns::RequestTurns;
@@ -158,7 +158,7 @@ fn start(loaded: LoadedList, parts: DaemonParts) -> Result<StartedParts, DaemonE
     let link = link_of((&store, &inbox), &health, siblings, &reporter);
     stay_present(&store, &host);
     let spool = Spool::of(&host, &settings);
-    let finisher = Finisher::start(store, spool.clone(), inbox, reporter);
+    let finisher = start_finisher(store, spool.clone(), inbox, reporter);
     let clock_file = ClockFile::of(&spool, &host, &settings);
     let clock = HostClock::start(list.max_clock_skew, reloads.is_shared(), &clock_file);
     let tools = Tools {
@@ -314,6 +314,22 @@ fn start_reporter(
         metrics,
         host: host.clone(),
     })
+}
+
+/// Starts the task that delivers results. What it reports goes to the loop.
+fn start_finisher(
+    store: Arc<dyn Store>,
+    spool: Spool,
+    inbox: mpsc::UnboundedSender<Message>,
+    reporter: Reporter,
+) -> Finisher {
+    let notices = move |notice| {
+        let _ = inbox.send(match notice {
+            FinisherNotice::RunClosed(job) => Message::Core(Event::RunClosed { job }),
+            FinisherNotice::StoreFailed(error) => Message::StoreFailed(error),
+        });
+    };
+    Finisher::start(store, spool, notices, reporter)
 }
 
 /// Starts the thread that renews leases, on a measured store of its own.

@@ -30,7 +30,7 @@ pub(crate) struct ListErrors(pub(crate) Vec<String>);
 
 /// Why the list is read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReloadCause {
+pub(super) enum ReloadCause {
     /// SIGHUP.
     Signal,
     /// Its files have changed.
@@ -48,7 +48,7 @@ pub(crate) enum WatchMode {
 
 /// A list that a task has read, or could not read.
 #[derive(Debug)]
-pub(crate) struct ListRead {
+pub(super) struct ListRead {
     pub(super) cause: ReloadCause,
     pub(super) result: Result<LoadedList, ListErrors>,
 }

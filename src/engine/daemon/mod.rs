@@ -16,6 +16,7 @@ mod last_answer;
 mod launch;
 mod list_source;
 mod manual;
+mod message;
 mod namesake;
 mod newcomer;
 mod presence;
@@ -53,8 +54,9 @@ use crate::http::Views;
 use crate::metrics::MetricsFile;
 use crate::names::{HostName, JobName};
 use crate::run::{Stop, Tools};
+use crate::schedule::Spread;
 use crate::schedule::ticker::board::Board;
-use crate::schedule::ticker::{HeadStart, TickerJob};
+use crate::schedule::ticker::{HEAD_STARTS, TickerJob};
 use crate::store::{Fingerprint, KeyFault, ListedJobs, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
@@ -66,21 +68,15 @@ pub(crate) use error::DaemonError;
 use fleet::OtherHosts;
 use front::Front;
 use health::StoreHealth;
-pub(super) use held_back::{HeldBack, Neighbour};
 pub(crate) use launch::run;
-pub(super) use list_source::ListRead;
 pub(crate) use list_source::{ListErrors, ListSource, LoadedList, WatchMode};
 use namesake::Namesakes;
-pub(super) use namesake::Sighting;
-pub(super) use newcomer::RegistryNews;
 use registry::Registry;
 use reload::Reloads;
 use replace::ListSettings;
 use report::LastWaits;
-pub(super) use requests::ClaimedByRequest;
 use requests::ReceivedRequests;
 use resources::Resources;
-pub(super) use rival::Rival;
 use runs::Runs;
 pub(crate) use service_manager::ServiceManager;
 use shutdown::Shutdown;
@@ -188,7 +184,7 @@ impl Daemon {
             name: job.name.clone(),
             schedule: job.schedule.clone(),
             delay: job.delay(),
-            claims_ahead: is_ahead.then(|| HeadStart::of(&self.host, &job.name)),
+            claims_ahead: is_ahead.then(|| Spread::new(&self.host, &job.name, HEAD_STARTS)),
             from: from.minus(job.delay()),
         }
     }

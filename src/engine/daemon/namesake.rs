@@ -22,7 +22,7 @@ const GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// The announcement of another daemon under this host's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sighting {
+pub(super) struct Sighting {
     pid: u32,
     started_at: Timestamp,
     version: String,
@@ -142,6 +142,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::seconds_after_boot as at;
 
     fn sighting(pid: u32, seen_at: i64) -> Sighting {
         Sighting {
@@ -150,10 +151,6 @@ mod tests {
             version: "0".to_owned(),
             seen_at: Timestamp::from_secs(seen_at),
         }
-    }
-
-    fn at(seconds: u64) -> BootInstant {
-        BootInstant::from_duration(Duration::from_secs(seconds))
     }
 
     #[test]

@@ -47,13 +47,13 @@ impl Newcomer {
     }
 }
 
-/// What a look after the registry found or did.
+/// What a check of this host's entries in the registry found or did.
 #[derive(Debug, Default)]
-pub(crate) struct RegistryNews {
+pub(super) struct RegistryNews {
     /// The jobs that the list no longer has are withdrawn.
-    pub(crate) withdrawn: bool,
+    pub(super) withdrawn: bool,
     /// An entry that was written is gone, or is an older one.
-    pub(crate) lost: bool,
+    pub(super) lost: bool,
     /// All entries were written again.
-    pub(crate) written: bool,
+    pub(super) written: bool,
 }

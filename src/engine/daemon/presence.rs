@@ -47,7 +47,8 @@ impl Daemon {
             self.manager.ready(&self.said_status);
             tracing::warn!(
                 host = %self.host,
-                "ready, but the store cannot be used: {}; retrying. Due jobs wait",
+                "ready, but the store cannot be used: {}; retrying. Due jobs wait (start_deadline, then \
+                 catch_up)",
                 error.reason()
             );
         }

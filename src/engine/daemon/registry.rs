@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Daemon;
+use super::message::Message;
 use super::newcomer::{RegistryNews, keeping};
 use super::recovery::SAME;
 use super::tasks::TaskContext;
 use crate::engine::core::JobIx;
-use crate::engine::message::Message;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
 use crate::store::{Entry, Keeping, Listing, StoreError, apart};
@@ -354,10 +354,10 @@ impl TaskContext {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::seconds_after_boot as at;
 
     #[test]
     fn what_a_host_withdrew_is_looked_at_again_after_a_minute_and_after_a_loss_of_data() {
-        let at = |seconds| BootInstant::from_duration(Duration::from_secs(seconds));
         let mut registry = Registry::default();
         assert!(registry.is_to_compare(at(1000)));
         registry.compared = Some(at(1000));

@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 
 use super::Daemon;
 use super::list_source::{ListErrors, ListRead, ListSource, LoadedList, ReloadCause};
+use super::message::Message;
 use super::shutdown::counted;
 use crate::config::{JobList, Revision};
-use crate::engine::message::Message;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::StoreSettings;
 use crate::time::{BootInstant, Timestamp};
@@ -111,12 +111,11 @@ impl Reloads {
         }
         let (now, then) = (self.settings.shown(), loaded.settings.shown());
         let what = if now == then {
-            format!("the settings of the store {now} have changed")
+            format!("changes the settings of the store {now}")
         } else {
-            format!("the store was changed from {now} to {then}")
+            format!("changes the store from {now} to {then}")
         };
-        let path = self.source.shown_path();
-        Err(NotApplied::OtherStore(format!("{path}: {what}")))
+        Err(NotApplied::OtherStore(what))
     }
 }
 
@@ -125,7 +124,7 @@ impl Reloads {
 enum NotApplied {
     /// It has these errors.
     Errors(ListErrors),
-    /// It is correct, but names another store than the daemon was started with. How, as text.
+    /// It is correct, but names another store than the daemon was started with. What it does, as text.
     OtherStore(String),
 }
 
@@ -247,12 +246,13 @@ impl Daemon {
     }
 
     fn refuse_other_store(&mut self, what: &str) {
+        let path = self.reloads.source.shown_path();
         tracing::error!(
             host = %self.host,
-            "reload refused: {what}; the daemon continues with the list it has. Restart the daemon \
-             to change the store (docs/stores.md, \"Moving to another store\")"
+            "reload refused: the new job list {path} {what}; the daemon continues with the list it \
+             has. Restart the daemon to change the store (docs/stores.md, \"Moving to another store\")"
         );
-        self.note_refusal(&format!("{what}, which takes a restart"));
+        self.note_refusal(&format!("it {what}, which takes a restart"));
     }
 
     /// Keeps, for the status of the service, why the list was refused.

@@ -57,7 +57,7 @@ impl ListChanges {
             let _ = write!(text, "settings changed ({}), ", self.settings.join(", "));
         }
         if text.is_empty() {
-            return "nothing has changed".to_owned();
+            return "nothing has changed for this host".to_owned();
         }
         let n = self.unchanged;
         let _ = write!(text, "{n} unchanged");
@@ -292,7 +292,7 @@ mod tests {
             unchanged: 3,
             ..ListChanges::default()
         };
-        assert_eq!(changes.text(), "nothing has changed");
+        assert_eq!(changes.text(), "nothing has changed for this host");
         changes.added = vec!["a".to_owned()];
         changes.removed = (0..12).map(|n| format!("r{n}")).collect();
         changes.changed = vec!["tick: schedule, command".to_owned(), "b: user".to_owned()];

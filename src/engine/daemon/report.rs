@@ -25,8 +25,8 @@ impl LastWaits {
     }
 
     fn take(&mut self, job: JobIx, at: Timestamp) -> Option<String> {
-        let (_, why) = self.0.remove(&job).filter(|(waited, _)| *waited == at)?;
-        Some(why)
+        self.0.get(&job).filter(|(waited, _)| *waited == at)?;
+        self.0.remove(&job).map(|(_, why)| why)
     }
 
     /// Forgets the jobs that a new list no longer has.
@@ -38,17 +38,19 @@ impl LastWaits {
 impl Daemon {
     /// Logs what happened to an occurrence.
     pub(super) fn report(&mut self, place: JobIx, at: Timestamp, notice: &OccurrenceNotice) {
-        let Some(job) = self.job(place).map(|job| job.name.clone()) else {
+        let Some(job) = self.job(place) else {
             return;
         };
+        let (job, delay) = (job.name.clone(), job.delay());
         self.last_waits.note(place, at, notice);
         if *notice == OccurrenceNotice::TooLate {
             let wait = self.last_waits.take(place, at);
-            let late = self.clock.now().utc.since(at);
-            let reachable_for = self.health.reachable_for();
-            let why = wait.unwrap_or_else(|| {
-                why_missed(self.started_at > at, late, reachable_for).to_owned()
-            });
+            let seen = Seen {
+                now: self.clock.now().utc,
+                started_at: self.started_at,
+                reachable_for: self.health.reachable_for(),
+            };
+            let why = wait.unwrap_or_else(|| seen.why_missed(at, delay).to_owned());
             tracing::warn!(
                 %job,
                 scheduled_at = %at,
@@ -61,19 +63,29 @@ impl Daemon {
     }
 }
 
-/// Returns why nobody claimed an occurrence that this host did not make wait, as far as this host knows.
-/// `reachable_for` is the time since the last outage of the store ended.
-fn why_missed(
-    was_due_before_start: bool,
-    late: Duration,
+/// What this host has seen of the time after an occurrence.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    now: Timestamp,
+    /// When this daemon started.
+    started_at: Timestamp,
+    /// How long ago the last outage of the store ended.
     reachable_for: Option<Duration>,
-) -> &'static str {
-    if was_due_before_start {
-        "it was due before this daemon started, and no other host claimed it"
-    } else if reachable_for.is_some_and(|since| since < late) {
-        "the store was unreachable after it was due"
-    } else {
-        "no host claimed it in time"
+}
+
+impl Seen {
+    /// Returns why nobody claimed an occurrence that this host did not make wait, as far as this host knows.
+    /// It was to start `delay` after its instant.
+    fn why_missed(self, at: Timestamp, delay: Duration) -> &'static str {
+        let due = at.plus(delay);
+        let late = self.now.since(due);
+        if due < self.started_at {
+            "it was due before this daemon started, and no other host claimed it"
+        } else if self.reachable_for.is_some_and(|since| since < late) {
+            "the store was unreachable after it was due"
+        } else {
+            "no host claimed it in time"
+        }
     }
 }
 
@@ -112,20 +124,8 @@ fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice)
         ),
         // Logged with its cause, which only the daemon knows.
         OccurrenceNotice::TooLate => {}
-        OccurrenceNotice::LedgerAhead(by) => tracing::warn!(
-            %job,
-            %host,
-            "the ledger of this job is {} ahead of the store's clock, which was wrong earlier; the job waits \
-             until the clock has caught up, at {at}",
-            show_roughly(*by)
-        ),
-        OccurrenceNotice::LedgerFarAhead(by) => tracing::warn!(
-            %job,
-            %host,
-            "the ledger of this job is {} ahead of the store's clock, which was wrong earlier; the job \
-             continues from now, and the history records the correction once",
-            show_roughly(*by)
-        ),
+        OccurrenceNotice::LedgerAhead(by) => log_ledger_ahead(job, host, *by, Some(at)),
+        OccurrenceNotice::LedgerFarAhead(by) => log_ledger_ahead(job, host, *by, None),
         OccurrenceNotice::Paused(cause) => line!(info, "skipped: paused by {cause}"),
         OccurrenceNotice::QueueFull => line!(
             warn,
@@ -133,13 +133,13 @@ fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice)
         ),
         OccurrenceNotice::Dropped(1) => line!(
             warn,
-            "1 earlier occurrence was missed: no host could claim it in time (catch_up); see \
-             `cronlatch history {job}`"
+            "1 earlier occurrence was missed: no host could claim it in time, and catch_up leaves it \
+             out; see `cronlatch history {job}`"
         ),
         OccurrenceNotice::Dropped(n) => line!(
             warn,
-            "{n} earlier occurrences were missed: no host could claim them in time (catch_up); see \
-             `cronlatch history {job}`"
+            "{n} earlier occurrences were missed: no host could claim them in time, and catch_up \
+             leaves them out; see `cronlatch history {job}`"
         ),
         OccurrenceNotice::StoreDown => line!(
             warn,
@@ -159,6 +159,26 @@ fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice)
              removed the job"
         ),
         OccurrenceNotice::Full => line!(info, "waiting: this host already has max_running runs"),
+    }
+}
+
+/// Logs that the ledger of a job is ahead of the store's clock, and whether the job waits until then.
+fn log_ledger_ahead(job: &JobName, host: &HostName, by: Duration, until: Option<Timestamp>) {
+    let by = show_roughly(by);
+    if let Some(at) = until {
+        tracing::warn!(
+            %job,
+            %host,
+            "the ledger of this job is {by} ahead of the store's clock, which was wrong earlier; the job waits \
+             until the clock has caught up, at {at}"
+        );
+    } else {
+        tracing::warn!(
+            %job,
+            %host,
+            "the ledger of this job is {by} ahead of the store's clock, which was wrong earlier; the job \
+             continues from now, and the history records the correction once"
+        );
     }
 }
 
@@ -182,6 +202,8 @@ mod tests {
             None,
             "it is about another occurrence"
         );
+        let held = "web2 held the lock".to_owned();
+        assert_eq!(waits.take(job, first), Some(held), "that one keeps it");
         waits.note(job, second, &OccurrenceNotice::Short);
         waits.keep_only(|listed| listed != job);
         assert_eq!(waits.take(job, second), None);
@@ -189,17 +211,19 @@ mod tests {
 
     #[test]
     fn a_miss_that_did_not_wait_here_is_explained_by_the_start_or_the_outage() {
-        let seconds = Duration::from_secs;
-        let late = seconds(60);
-        let started = why_missed(true, late, Some(seconds(10)));
-        assert!(started.contains("before this daemon started"));
-        let outage = why_missed(false, late, Some(seconds(59)));
-        assert!(outage.contains("unreachable"));
-        for before in [None, Some(seconds(61))] {
-            assert_eq!(
-                why_missed(false, late, before),
-                "no host claimed it in time"
-            );
+        let (at, delay) = (Timestamp::from_secs(400), Duration::from_secs(600));
+        let why = |started: i64, reachable_for: Option<u64>| {
+            let seen = Seen {
+                now: Timestamp::from_secs(1_060),
+                started_at: Timestamp::from_secs(started),
+                reachable_for: reachable_for.map(Duration::from_secs),
+            };
+            seen.why_missed(at, delay)
+        };
+        assert!(why(1_001, Some(10)).contains("before this daemon started"));
+        assert!(why(1_000, Some(59)).contains("unreachable"));
+        for before in [None, Some(61)] {
+            assert_eq!(why(1_000, before), "no host claimed it in time");
         }
     }
 }

@@ -8,9 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::health::Health;
-use super::requests::ClaimedByRequest;
+use super::message::{ClaimedByRequest, Message};
 use super::tasks::TaskContext;
-use crate::engine::message::Message;
 use crate::guard::Stream;
 use crate::names::{HostName, RunId};
 use crate::run::{FollowedLines, ManualClaim, ManualRefusal, take_back_note};

@@ -11,13 +11,14 @@ use nix::sys::signal::Signal;
 
 use super::Daemon;
 use super::agreement::Agreement;
+use super::message::ClaimedByRequest;
 use super::request_tasks::send_output;
 use super::runs::{DaemonRun, RunOrigin};
 use crate::config::Job;
 use crate::names::{HostName, JobName, RunId};
 use crate::notify::RunBegan;
 use crate::observe::run_log;
-use crate::run::{Assignment, Cause, ManualClaim, RunControl, RunOrder, Tools};
+use crate::run::{Cause, ManualClaim, RunControl, RunOrder, Tools};
 use crate::store::{
     DaemonRequest, FiledRequest, IfPaused, OutputWish, RefusalKind, RequestOrder, RequestReply,
 };
@@ -111,16 +112,6 @@ fn described(request: &DaemonRequest) -> String {
         RequestOrder::Kill { job, .. } => format!("`kill {job}` of {by}"),
         RequestOrder::Note { .. } => format!("a note of {by}"),
     }
-}
-
-/// A run that somebody asked for, and whether its claim was granted.
-#[derive(Debug)]
-pub(crate) struct ClaimedByRequest {
-    pub(super) request: RunId,
-    /// What was asked and by whom, for the log.
-    pub(super) asked: String,
-    pub(super) output: OutputWish,
-    pub(super) claimed: Result<Assignment, RequestReply>,
 }
 
 impl Daemon {

@@ -9,7 +9,7 @@ use crate::config::show_roughly;
 use crate::engine::core::Event;
 use crate::guard::Lack;
 use crate::observe::run_log;
-use crate::run::Shortage;
+use crate::run::ReturnReason;
 use crate::time::BootInstant;
 
 /// The first pause without claims.
@@ -61,30 +61,32 @@ impl Daemon {
     /// A granted run could not be started, and its occurrence goes back undecided.
     pub(super) fn not_started(&mut self, run: &NotStarted) {
         let now = BootInstant::now();
-        let until = match run.shortage {
-            Shortage::Of(lack) => self.resources.failed(lack, now),
-            // The daemon is about to end.
-            Shortage::NoGuard | Shortage::Draining => now.plus(LONGEST_PAUSE),
-            Shortage::LeaseLost => now,
-        };
         let reason = &run.reason;
-        match run.shortage {
-            Shortage::Of(lack) => run_log!(
-                warn,
-                run.fields,
-                "not started: {reason}. This host is short of {lack}; the occurrence goes back to \
-                 the store, and any host may run it. This host claims nothing for {}, then tries \
-                 one run; {}",
-                show_roughly(until.remaining()),
-                lack.remedy()
-            ),
-            Shortage::NoGuard | Shortage::Draining | Shortage::LeaseLost => run_log!(
-                warn,
-                run.fields,
-                "not started: {reason}. The occurrence goes back to the store, and any host may run \
-                 it"
-            ),
-        }
+        let until = match run.returned {
+            ReturnReason::Lacks(lack) => {
+                let until = self.resources.failed(lack, now);
+                run_log!(
+                    warn,
+                    run.fields,
+                    "not started: {reason}. This host is short of {lack}; the occurrence goes back to \
+                     the store, and any host may run it. This host claims nothing for {}, then tries \
+                     one run; {}",
+                    show_roughly(until.remaining()),
+                    lack.remedy()
+                );
+                Some(until)
+            }
+            ReturnReason::NoGuard | ReturnReason::Draining | ReturnReason::LeaseLost => {
+                run_log!(
+                    warn,
+                    run.fields,
+                    "not started: {reason}. The occurrence goes back to the store, and any host may run \
+                     it"
+                );
+                // Without its guard the daemon ends, and must not claim until then.
+                (run.returned == ReturnReason::NoGuard).then(|| now.plus(LONGEST_PAUSE))
+            }
+        };
         self.tools.starts.watch();
         self.feed(Event::RunNotStarted {
             job: run.job,

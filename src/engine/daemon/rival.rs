@@ -5,7 +5,7 @@ use crate::store::{HostInfo, HostReport, StoreNodes};
 
 /// A live host, or a daemon of this one, that uses another store, and what to say of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rival {
+pub(super) struct Rival {
     pub(super) who: String,
     pub(super) uses: String,
     pub(super) waits: bool,

@@ -11,7 +11,7 @@ use crate::engine::finisher::PendingFinish;
 use crate::names::{JobName, RunId};
 use crate::observe::{RunFields, run_log};
 use crate::run::{
-    Assignment, Ended, RunControl, RunOrder, RunOrders, Shortage, Tools, drive, note_again,
+    Assignment, Ended, ReturnReason, RunControl, RunOrder, RunOrders, Tools, drive, note_again,
 };
 use crate::store::{Kind, Retention};
 use crate::time::{BootInstant, Timestamp};
@@ -56,7 +56,7 @@ pub(super) struct EndedRun {
     ended: Ended,
 }
 
-/// A run that this host lacked the resources to start.
+/// A run whose command was never started. Its occurrence goes back to the store.
 #[derive(Debug)]
 pub(super) struct NotStarted {
     /// The job.
@@ -65,8 +65,8 @@ pub(super) struct NotStarted {
     pub(super) at: Timestamp,
     /// How the run came to be.
     pub(super) kind: Kind,
-    /// What is lacking.
-    pub(super) shortage: Shortage,
+    /// Why it goes back.
+    pub(super) returned: ReturnReason,
     /// The step that failed, and why.
     pub(super) reason: String,
     /// For the log.
@@ -80,11 +80,11 @@ impl EndedRun {
             return None;
         };
         let assignment = &self.run.assignment;
-        self.ended.shortage.map(|shortage| NotStarted {
+        self.ended.returned.map(|returned| NotStarted {
             job,
             at,
             kind: assignment.kind,
-            shortage,
+            returned,
             reason: self.ended.record.reason.clone().unwrap_or_default(),
             fields: assignment.fields(),
         })
@@ -92,7 +92,7 @@ impl EndedRun {
 
     /// Returns the request to the store: the record, or the return of the undecided occurrence.
     fn into_finish(self, keep: Retention) -> PendingFinish {
-        let record = match self.ended.shortage {
+        let record = match self.ended.returned {
             None => Some(self.ended.record),
             Some(_) => None,
         };
@@ -318,6 +318,7 @@ mod tests {
     use super::*;
     use crate::names::HostName;
     use crate::run::Stop;
+    use crate::time::seconds_after_boot;
 
     fn run(job: u32) -> RunUnderWay {
         let stop = watch::channel(Stop::Not).1;
@@ -334,14 +335,14 @@ mod tests {
                 host: HostName::parse("a").expect("a name"),
             },
             grace: Duration::from_secs(job.into()),
-            since: BootInstant::from_duration(Duration::from_secs(100 - u64::from(job))),
+            since: seconds_after_boot(100 - u64::from(job)),
         }
     }
 
     #[tokio::test]
     async fn runs_are_listed_with_their_age_the_oldest_first() {
         let mut runs = Runs::<u32>::default();
-        let now = BootInstant::from_duration(Duration::from_secs(250));
+        let now = seconds_after_boot(250);
         assert_eq!(runs.listed(now), "");
         runs.spawn(run(1), std::future::pending());
         runs.spawn(run(99), std::future::pending());

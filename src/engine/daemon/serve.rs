@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use super::list_source::ReloadCause;
+use super::message::Message;
 use super::shutdown::counted;
 use super::{Daemon, DaemonError};
 use crate::config::Job;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
-use crate::engine::message::Message;
 use crate::guard::Processes;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::{ClaimReply, CopyReply, Registered, Returned, StoreError};

@@ -27,15 +27,28 @@ pub(crate) struct ServiceManager {
 #[derive(Debug)]
 struct HealthFile {
     writer: HealthWriter,
-    last: Mutex<(HealthState, String)>,
+    last: Mutex<LastReport>,
+}
+
+#[derive(Debug, Clone)]
+struct LastReport {
+    state: HealthState,
+    status: String,
+}
+
+impl LastReport {
+    fn set(&mut self, state: HealthState, status: &str) {
+        self.state = state;
+        status.clone_into(&mut self.status);
+    }
 }
 
 impl HealthFile {
     /// Writes the last state and status again, with what has changed in them.
-    fn write(&self, change: impl FnOnce(&mut (HealthState, String))) {
+    fn write(&self, change: impl FnOnce(&mut LastReport)) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut last);
-        let (state, status) = last.clone();
+        let LastReport { state, status } = last.clone();
         let at = BootInstant::now();
         self.writer.write(HealthReport { at, state, status });
     }
@@ -69,7 +82,10 @@ impl ServiceManager {
         let health = health.map(start).transpose()?;
         let health = health.map(|writer| HealthFile {
             writer,
-            last: Mutex::new((HealthState::Starting, String::new())),
+            last: Mutex::new(LastReport {
+                state: HealthState::Starting,
+                status: String::new(),
+            }),
         });
         let report_every = health.as_ref().map(|_| HEALTH_EVERY);
         Ok(Self {
@@ -87,13 +103,13 @@ impl ServiceManager {
     /// The daemon serves.
     pub(super) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
-        self.report(|last| *last = (HealthState::Ready, status.to_owned()));
+        self.report(|last| last.set(HealthState::Ready, status));
     }
 
     /// What it is doing.
     pub(super) fn status(&self, status: &str) {
         self.send(&format!("STATUS={status}"));
-        self.report(|last| status.clone_into(&mut last.1));
+        self.report(|last| status.clone_into(&mut last.status));
     }
 
     /// It reads its job list again; [`ServiceManager::ready`] follows.
@@ -109,7 +125,7 @@ impl ServiceManager {
     /// The daemon begins to stop, which may take this long.
     pub(super) fn stopping(&self, limit: Duration, status: &str) {
         self.send(&format!("STOPPING=1\nSTATUS={status}"));
-        self.report(|last| *last = (HealthState::Stopping, status.to_owned()));
+        self.report(|last| last.set(HealthState::Stopping, status));
         self.extend(limit);
     }
 
@@ -124,7 +140,7 @@ impl ServiceManager {
         self.report(|_| {});
     }
 
-    fn report(&self, change: impl FnOnce(&mut (HealthState, String))) {
+    fn report(&self, change: impl FnOnce(&mut LastReport)) {
         if let Some(health) = &self.health {
             health.write(change);
         }

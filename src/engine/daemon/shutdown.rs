@@ -251,7 +251,7 @@ impl Daemon {
         for result in self.unsent_results() {
             self.finisher.send(result);
         }
-        let mut rest = self.finisher.close(DELIVERY).await;
+        let mut rest = self.finisher.end(DELIVERY).await;
         // Runs that this daemon had given up on may have ended meanwhile.
         rest.extend(self.unsent_results().into_iter().map(|it| it.finish));
         let n = rest.iter().filter(|finish| finish.record.is_some()).count();
@@ -286,7 +286,7 @@ impl Daemon {
         }
         self.withdraw().await;
         self.tools.outputs.flush(LAST_OUTPUT).await;
-        self.link.reporter.notifier.close(LAST_MESSAGES).await;
+        self.link.reporter.notifier.end(LAST_MESSAGES).await;
         self.front.close().await;
         tracing::info!(host = %self.host, "stopped");
         lost

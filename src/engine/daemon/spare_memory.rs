@@ -62,10 +62,10 @@ fn give_back() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::seconds_after_boot as at;
 
     #[test]
     fn memory_is_returned_twice_after_the_work_of_a_start_or_reload() {
-        let at = |seconds| BootInstant::from_duration(Duration::from_secs(seconds));
         let mut memory = SpareMemory::default();
         assert!(!memory.is_due(at(100)));
         memory.at_rest_from(at(100));

@@ -156,10 +156,7 @@ fn nanos(wall: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn boot(seconds: u64) -> BootInstant {
-        BootInstant::from_duration(Duration::from_secs(seconds))
-    }
+    use crate::time::seconds_after_boot as boot;
 
     fn offset(millis: i64) -> Offset {
         Offset {

@@ -10,12 +10,12 @@ use super::clock::{ClockTrust, Measure};
 use super::health::Health;
 use super::held_back::{HeldBack, Neighbour};
 use super::last_answer::LastAnswer;
+use super::message::Message;
 use super::namesake::Sighting;
 use super::newcomer::Newcomer;
 use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
-use crate::engine::message::Message;
 use crate::engine::reporter::Reporter;
 use crate::engine::turns::RequestTurns;
 use crate::names::{HostName, JobName};
@@ -53,8 +53,10 @@ pub(super) struct Entrance {
     /// The jobs that are to be entered.
     pub(super) newcomers: BTreeMap<JobIx, Newcomer>,
     pub(super) measure: Measure,
-    /// This host's clock, and how far it may be off.
-    pub(super) clock: (ClockTrust, Duration),
+    /// This host's clock.
+    pub(super) clock: ClockTrust,
+    /// How far it may be off.
+    pub(super) max_clock_skew: Duration,
     /// What this host says of itself, if it is to look first who uses other servers.
     pub(super) first: Option<HostInfo>,
     /// The same, if others are to see that this host lives before it looks who uses which lock.
@@ -204,8 +206,9 @@ impl TaskContext {
                     tracing::warn!(
                         job = %settle.job,
                         run_id = %settle.run_id,
-                        "the host of this run stopped reporting before its lease expired; \
-                         recorded as interrupted"
+                        "the lease of this run expired, and its daemon has not reported a result (it \
+                         has died, or did not reach the store); recorded as interrupted, until a \
+                         result arrives"
                     );
                     self.reporter.settled(&settle.job, &settle.run_id);
                     return;
@@ -221,14 +224,15 @@ impl TaskContext {
     }
 
     /// Asks for the open run of a job.
-    pub(super) async fn look(mut self, job: JobIx, asked: (JobName, Lock)) {
+    pub(super) async fn look(mut self, job: JobIx, (name, lock): (JobName, Lock)) {
+        let asked = [(name, lock.clone())];
         let mut delay = Duration::from_millis(100);
         loop {
-            let Some(turn) = self.turn(&asked.1).await else {
+            let Some(turn) = self.turn(&lock).await else {
                 self.pause(&mut delay).await;
                 continue;
             };
-            let answer = self.store.jobs(std::slice::from_ref(&asked)).await;
+            let answer = self.store.jobs(&asked).await;
             drop(turn);
             match answer {
                 Ok(reports) => {
@@ -269,7 +273,7 @@ impl TaskContext {
         let Entrance {
             host,
             mut newcomers,
-            clock: (clock, _),
+            clock,
             ..
         } = match self.precede(entrance).await {
             Ok(entrance) => entrance,
@@ -351,7 +355,7 @@ impl TaskContext {
         }
         let measure = entrance.measure;
         if let Some(offset) = self.measure(measure).await.map_err(Obstacle::Store)? {
-            entrance.clock.0 = ClockTrust::of(offset, entrance.clock.1);
+            entrance.clock = ClockTrust::of(offset, entrance.max_clock_skew);
         }
         if let Some(info) = entrance.first.take() {
             match self.look_for_rivals(info).await {
@@ -425,8 +429,8 @@ impl TaskContext {
         }
         let mut epoch = Epoch::now();
         let mut offset = Offset::measure(&*self.store).await?;
-        // A wall clock that is stepped in between makes the measurement worthless as well.
-        while offset.is_worthless() || Epoch::now().distance(epoch) > STEP {
+        // A wall clock that is stepped in between makes the measurement unusable, too.
+        while offset.is_unusable() || Epoch::now().distance(epoch) > STEP {
             epoch = Epoch::now();
             offset = Offset::measure(&*self.store).await?;
         }
@@ -519,10 +523,9 @@ impl Batches {
         // The listing of a job lies where a lock of the job's name would.
         let listing = |job: &JobName| LockId::Fleet(job.as_str().into()).on(host);
         let mut parts: BTreeMap<(u64, u64), Vec<_>> = BTreeMap::new();
-        for job in batch {
-            let place = store.shard(&job.1.lock);
-            let place = (place, store.shard(&listing(&job.1.job)));
-            parts.entry(place).or_default().push(job);
+        for (ix, job) in batch {
+            let shards = (store.shard(&job.lock), store.shard(&listing(&job.job)));
+            parts.entry(shards).or_default().push((ix, job));
         }
         let several = parts.len() > 1;
         if several {

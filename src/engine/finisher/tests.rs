@@ -62,7 +62,7 @@ fn pending(number: u32) -> PendingFinish {
 struct FinisherBench {
     store: Arc<Sink>,
     finisher: Finisher,
-    notices: mpsc::UnboundedReceiver<Message>,
+    notices: mpsc::UnboundedReceiver<FinisherNotice>,
     spool: Spool,
     _dir: tempfile::TempDir,
 }
@@ -79,7 +79,9 @@ fn bench() -> FinisherBench {
         finisher: Finisher::start(
             Arc::<Sink>::clone(&store),
             spool.clone(),
-            tx,
+            move |notice| {
+                let _ = tx.send(notice);
+            },
             Reporter::quiet(HostName::parse("a").expect("a name")),
         ),
         store,
@@ -95,7 +97,7 @@ async fn what_the_store_did_not_take_it_gets_in_order_once_it_is_back() {
     let first = pending(0);
     let mut tokens = vec![first.finish.token.clone()];
     bench.finisher.send(first);
-    let Some(Message::StoreFailed(_)) = bench.notices.recv().await else {
+    let Some(FinisherNotice::StoreFailed(_)) = bench.notices.recv().await else {
         panic!("a failure is told");
     };
     for number in 1..20 {
@@ -110,8 +112,8 @@ async fn what_the_store_did_not_take_it_gets_in_order_once_it_is_back() {
     let mut closed = Vec::new();
     while closed.len() < 20 {
         match bench.notices.recv().await {
-            Some(Message::Core(Event::RunClosed { job })) => closed.push(job.0),
-            Some(Message::StoreFailed(_)) => {}
+            Some(FinisherNotice::RunClosed(job)) => closed.push(job.0),
+            Some(FinisherNotice::StoreFailed(_)) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -126,7 +128,7 @@ async fn what_cannot_be_delivered_is_handed_back_also_what_is_under_way() {
     for pending in results {
         bench.finisher.send(pending);
     }
-    let rest = bench.finisher.close(Duration::ZERO).await;
+    let rest = bench.finisher.end(Duration::ZERO).await;
     assert_eq!(rest, finishes);
 }
 
@@ -138,7 +140,7 @@ async fn other_hosts_are_told_what_came_back_before_the_daemon_ends() {
     let mut pending = pending(0);
     pending.finish.job = Some(job.clone());
     bench.finisher.send(pending);
-    assert_eq!(bench.finisher.close(Duration::from_secs(60)).await, []);
+    assert_eq!(bench.finisher.end(Duration::from_secs(60)).await, []);
     let told = bench.store.told.lock().expect("no holder panics");
     assert_eq!(*told, [job]);
 }

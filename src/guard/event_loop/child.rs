@@ -81,15 +81,15 @@ pub(super) fn become_command(order: &StartRequest, around: &ChildContext<'_>) ->
 /// suspended, the guard may have died, which a child of a reaper would outlive, or the guard may have
 /// withdrawn the command.
 fn await_start(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed> {
-    let Some((start, permit)) = order.start.zip(around.permit) else {
-        return Ok(());
-    };
-    if start > BootInstant::now() {
+    if let Some(start) = order.start.filter(|start| *start > BootInstant::now()) {
         sys::sleep_until(start);
     }
-    if order.deadline.is_some_and(|at| at <= BootInstant::now()) {
+    if order.is_late() {
         return Err(Failed(StartStep::Wait, Errno::ETIMEDOUT));
     }
+    let Some(permit) = around.permit else {
+        return Ok(());
+    };
     if (around.guard).is_some_and(|guard| sys::pidfd_has_ended(guard.as_fd())) {
         return Err(Failed(StartStep::Parent, Errno::ESRCH));
     }

@@ -52,12 +52,12 @@ const GRACE_WITHOUT_DAEMON: Duration = Duration::from_secs(10);
 /// daemon is gone.
 const PATIENCE_WITHOUT_DAEMON: Duration = Duration::from_secs(60);
 
-/// The signals that a command must find other than this process has them.
+/// The signals whose dispositions are set for a command, because this process changed them.
 #[derive(Debug)]
 struct Dispositions {
-    /// Ignored here, and not there.
+    /// Ignored here; a command gets their defaults.
     default: Vec<i32>,
-    /// Ignored there, as the caller had them.
+    /// Ignored by a command after that, because its caller ignored them.
     ignored: Vec<i32>,
 }
 
@@ -77,7 +77,8 @@ struct EventLoop {
     runs: StartedRuns,
     /// The main processes not known to have ended: children of ours, or of a reaper.
     mains: HashMap<i32, u64>,
-    /// The reapers not yet reaped; that of a run with survivors outlasts the run.
+    /// The reapers not yet reaped. That of a run with survivors (processes that the guard may not kill)
+    /// outlasts the run.
     reapers: HashMap<i32, u64>,
     /// Somebody killed a reaper, so its run, or its survivors, may be among our children.
     lost_reaper: bool,
@@ -217,14 +218,14 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Takes leave of every child that has ended, adopted ones included.
+    /// Reaps every child that has ended, adopted ones included.
     fn reap(&mut self) {
         let now = BootInstant::now();
         while let Some(Reaped { pid, status, usage }) = sys::reap_any() {
             if let Some(serial) = self.reapers.remove(&pid) {
                 let status = Status::from_wait(status);
                 if status == reaper::NOTHING_LEFT {
-                    // It has waited for all that the command was.
+                    // It has waited for every process of the command, so this is the usage of all.
                     self.note_usage(serial, usage);
                 }
                 self.reaper_ended(serial, status);

@@ -303,18 +303,16 @@ impl StartedRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::seconds_after_boot as at;
 
     const GRACE: Duration = Duration::from_secs(5);
-
-    fn at(seconds: u64) -> BootInstant {
-        BootInstant::from_duration(Duration::from_secs(seconds))
-    }
 
     fn run(deadline: Option<u64>) -> StartedRun {
         let order = StartRequest {
             serial: 1,
             run: b"run".to_vec(),
             start: None,
+            start_until: None,
             deadline: deadline.map(at),
             signal: libc::SIGTERM,
             grace: GRACE,

@@ -130,10 +130,7 @@ mod tests {
     use crate::guard::Status;
     use crate::guard::event_loop::run::{Containment, Group};
     use crate::guard::wire::StartRequest;
-
-    fn at(seconds: u64) -> BootInstant {
-        BootInstant::from_duration(Duration::from_secs(seconds))
-    }
+    use crate::time::seconds_after_boot as at;
 
     /// Runs with a grace of five seconds, and these deadlines.
     fn runs(deadlines: &[Option<u64>]) -> StartedRuns {
@@ -143,6 +140,7 @@ mod tests {
                 serial,
                 run: b"run".to_vec(),
                 start: None,
+                start_until: None,
                 deadline: deadline.map(at),
                 signal: libc::SIGTERM,
                 grace: Duration::from_secs(5),

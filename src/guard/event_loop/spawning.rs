@@ -35,7 +35,7 @@ impl EventLoop {
         if self.gone.is_some() {
             return;
         }
-        if order.deadline.is_some_and(|at| at <= BootInstant::now()) {
+        if order.is_late() {
             return self.answer(GuardReply::TooLate(order.serial));
         }
         if let Err(Failed(step, errno)) = self.start(order, fds) {
@@ -130,7 +130,7 @@ impl EventLoop {
                     }
                     run.permission = StartPermission::Free;
                     run.main = Main::Alive(pid);
-                    self.answer(GuardReply::Started(serial, pid));
+                    self.answer(GuardReply::Started(serial, pid, BootInstant::now()));
                 }
                 // Killed before it could announce itself.
                 (ChildMessage::Closed, None) => {

@@ -1,3 +1,5 @@
+//! Which verdicts lead to which messages.
+
 use super::*;
 use crate::config::{Command, HttpTarget, HttpUrl};
 use crate::names::{JobName, RunId, TargetName};
@@ -126,7 +128,7 @@ fn a_history_that_does_not_reach_back_rather_sends_too_much_than_nothing() {
     let tenth = target(&[Failed], 10, None);
     assert_eq!(decided(&tenth, &[F, F], Reach::Part), [(Failed, 2)]);
     assert_eq!(decided(&tenth, &[S, F, F], Reach::Part), []);
-    // One message for each stretch of `repeat`.
+    // When the last message was sent is not known: one for each stretch of `repeat` since the epoch.
     let hourly = target(&[Failed], 1, Some(HOUR));
     let sent = |n: usize| !decided(&hourly, &vec![F; n], Reach::Part).is_empty();
     assert_eq!((2..=180).filter(|n| sent(*n)).count(), 2);

@@ -113,7 +113,7 @@ fn an_end_sends_what_waits_in_one_message() {
         bench.sender.push(notice());
     }
     let until = Instant::now() + LONG;
-    bench.sender.close(until);
+    bench.sender.end(until);
     bench.end(Ok(()));
     assert_eq!(bench.next().events(), 20);
     bench.end(Ok(()));
@@ -128,7 +128,7 @@ fn an_end_does_not_wait_longer_than_it_may_for_a_target_that_hangs() {
     bench.next();
     bench.sender.push(notice());
     let until = Instant::now();
-    bench.sender.close(until);
+    bench.sender.end(until);
     // Returns although the try never ends.
     bench.sender.wait(until);
     let state = bench.sender.shared.lock();

@@ -125,3 +125,13 @@ fn long_output_is_cut_to_what_the_receiver_accepts() {
     let summary = pagerduty["payload"]["summary"].as_str().expect("a text");
     assert_eq!(summary.chars().count(), SUMMARY_MAX);
 }
+
+#[test]
+fn a_run_that_a_person_ended_is_not_said_to_have_been_ended_three_times() {
+    let stopped = Notification::one(notice(JobEvent::Failed, Outcome::Stopped));
+    assert_eq!(
+        text::headline(&stopped),
+        "backup was stopped on web1, 3 occurrences in a row without success (due at \
+         2026-01-01T00:00:00Z)"
+    );
+}

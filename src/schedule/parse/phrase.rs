@@ -63,10 +63,16 @@ fn period(words: &[&str]) -> Option<Reading> {
     (count > 0).then(|| Reading::Every(format!("{count}{letter}")))
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct TimeOfDay {
+    hour: u32,
+    minute: u32,
+}
+
 /// What has been read of a phrase so far.
 #[derive(Debug, Default)]
 struct Phrase {
-    time: Option<(u32, u32)>,
+    time: Option<TimeOfDay>,
     days: Vec<&'static str>,
     unit: Option<Unit>,
     day_of_month: Option<&'static str>,
@@ -104,8 +110,14 @@ impl Phrase {
         };
         match word {
             _ if unit.is_some() => once(&mut self.unit, unit?),
-            "midnight" => once(&mut self.time, (0, 0)),
-            "noon" | "midday" => once(&mut self.time, (12, 0)),
+            "midnight" => once(&mut self.time, TimeOfDay::default()),
+            "noon" | "midday" => once(
+                &mut self.time,
+                TimeOfDay {
+                    hour: 12,
+                    minute: 0,
+                },
+            ),
             "weekday" | "weekdays" | "workday" | "workdays" => {
                 self.days.push("MON-FRI");
                 Some(())
@@ -135,7 +147,7 @@ impl Phrase {
 
     fn cron(&self) -> Option<String> {
         let days = self.days.join(",");
-        let (hour, minute) = self.time.unwrap_or((0, 0));
+        let TimeOfDay { hour, minute } = self.time.unwrap_or_default();
         let at = format!("{minute} {hour}");
         let says_when = self.time.is_some();
         match (self.unit, self.day_of_month, days.as_str()) {
@@ -191,7 +203,7 @@ fn weekday(word: &str) -> Option<&'static str> {
 }
 
 /// `2am`, `2:30pm`, `02:30`, `14:00:00`, `2`.
-fn time(word: &str) -> Option<(u32, u32)> {
+fn time(word: &str) -> Option<TimeOfDay> {
     let (clock, half) = ["am", "pm", "h"]
         .iter()
         .find_map(|half| Some((word.strip_suffix(half)?, *half)))
@@ -206,21 +218,22 @@ fn time(word: &str) -> Option<(u32, u32)> {
     if hour > 23 || minute > 59 || second != 0 || parts.next().is_some() {
         return None;
     }
+    let time = TimeOfDay { hour, minute };
     match half {
-        "am" | "pm" => half_of_day((hour, minute), half),
-        _ => Some((hour, minute)),
+        "am" | "pm" => half_of_day(time, half),
+        _ => Some(time),
     }
 }
 
-fn half_of_day((hour, minute): (u32, u32), half: &str) -> Option<(u32, u32)> {
-    let hour = match (hour, half) {
+fn half_of_day(time: TimeOfDay, half: &str) -> Option<TimeOfDay> {
+    let hour = match (time.hour, half) {
         (12, "am") => 0,
         (12, _) => 12,
-        (1..12, "pm") => hour + 12,
-        (1..12, _) => hour,
+        (1..12, "pm") => time.hour + 12,
+        (1..12, _) => time.hour,
         _ => return None,
     };
-    Some((hour, minute))
+    Some(TimeOfDay { hour, ..time })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Compares the implementation with a slow reference that is written as Debian documents its rules.
+//! Compares the implementation with a slow reference that is written as Debian documents the rules of its cron.
 //!
-//! The reference walks the real instants one by one and looks at the local clock. For fixed jobs
-//! it keeps the highest time that the clock has shown: each time the clock exceeds it, the local
-//! times in between are checked, and if any matches, the job runs once.
+//! The reference walks the real instants one by one and looks at the local clock. For fixed jobs, whose
+//! minute and hour do not begin with `*`, it keeps the highest time that the clock has shown: each time the
+//! clock exceeds it, the local times in between are checked, and if any matches, the job runs once.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const CHANGES: [(&str, &str); 29] = [
     ("Africa/Cairo", "2026-10-29T21:00:00Z"),
     ("Asia/Beirut", "2026-03-28T22:00:00Z"),
     ("Asia/Tehran", "2022-09-21T19:30:00Z"),
-    // Before midnight of Saturday, also below UTC.
+    // Before midnight of Saturday, when it is Sunday in UTC.
     ("America/Nuuk", "2026-03-29T01:00:00Z"),
     // Back for Ramadan and forward again.
     ("Africa/Casablanca", "2026-02-15T02:00:00Z"),
@@ -43,7 +43,7 @@ const CHANGES: [(&str, &str); 29] = [
     // Two hours.
     ("Antarctica/Troll", "2026-03-29T01:00:00Z"),
     ("Antarctica/Troll", "2026-10-25T01:00:00Z"),
-    // Quarters of an hour.
+    // Offsets with quarters or halves of an hour.
     ("Pacific/Chatham", "2026-04-04T14:00:00Z"),
     ("Asia/Kathmandu", "1985-12-31T18:30:00Z"),
     ("Asia/Pyongyang", "2018-05-04T15:00:00Z"),
@@ -238,6 +238,7 @@ fn seconds(instants: impl Iterator<Item = Timestamp>) -> Vec<i64> {
 fn minutes_around_changes_of_the_clock_are_as_debian_has_them() {
     let mut checked = 0;
     for (zone, change) in CHANGES {
+        // More than a day on each side, because some changes leave out a whole day.
         let window = Window::around(zone, change, Duration::from_secs(28 * 3600), 60);
         checked += BY_MINUTES
             .map(|text| window.check(text))

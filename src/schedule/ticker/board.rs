@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
 use super::clock::WallClock;
-use super::firing::{Firing, HeadStart, MOST_AT_ONCE, Skipped, TickerJob};
+use super::firing::{Firing, MOST_AT_ONCE, Skipped, TickerJob};
+use crate::schedule::Spread;
 use crate::time::Timestamp;
 
 /// How long before its instant a job is handed to its callback. The library polls every half
@@ -67,14 +68,14 @@ impl Slot {
     /// How long before its instant the next occurrence fires, if claims need `ahead`.
     fn lead(&self, ahead: Duration) -> Duration {
         match (self.job.claims_ahead, self.next) {
-            (Some(head_start), Some(next)) => ahead + head_start.at(next),
+            (Some(head_starts), Some(next)) => ahead + head_starts.delay(next, Duration::MAX),
             _ => Duration::ZERO,
         }
     }
 
     /// How long before its instant any occurrence may have fired.
     fn longest_lead(&self, ahead: Duration) -> Duration {
-        let lead = |_| ahead + HeadStart::LONGEST;
+        let lead = |head_starts: Spread| ahead + head_starts.window();
         self.job.claims_ahead.map_or(Duration::ZERO, lead)
     }
 
@@ -214,19 +215,21 @@ impl Board {
 
     /// Fires what is due of an armed job and says what its callback does next.
     pub fn step(&self, job: usize) -> CallbackStep {
-        let clock = self.clock.now();
         let mut guard = self.state();
         let state = &mut *guard;
         let Some(slot) = state.slots.get_mut(&job).filter(|_| !state.stopped) else {
             return CallbackStep::Leave;
         };
-        let clock = clock + slot.lead(self.ahead());
-        let now = timestamp(clock);
+        let clock_of = |slot: &Slot| self.clock.now() + slot.lead(self.ahead());
+        let now = timestamp(clock_of(slot));
         if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
             // The receiver was dropped.
             state.stopped = true;
             return CallbackStep::Leave;
         }
+        // Again: the next occurrence has a lead of its own.
+        let clock = clock_of(slot);
+        let now = timestamp(clock);
         match slot.due() {
             Some(due) if due <= now.plus(LEAD) => {
                 CallbackStep::Sleep(until(due, clock).min(LONGEST_SLEEP))

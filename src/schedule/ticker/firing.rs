@@ -1,15 +1,19 @@
 //! The jobs that the ticker fires, and its firings.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use crate::names::{HostName, JobName};
-use crate::schedule::Schedule;
+use crate::names::JobName;
+use crate::schedule::{Schedule, Spread};
 use crate::time::Timestamp;
 
 /// The maximum number of occurrences of one job that are delivered after the clock is stepped
 /// forward.
 pub const MOST_AT_ONCE: usize = 1000;
+
+/// How much earlier hosts claim the occurrences of jobs that are claimed ahead. It differs from occurrence to
+/// occurrence: otherwise the host that needs the most time, and so begins first, would win them all. Hosts whose
+/// claims take about as long share the occurrences.
+pub const HEAD_STARTS: Duration = Duration::from_millis(21);
 
 /// A job to be fired.
 #[derive(Debug, Clone)]
@@ -21,36 +25,11 @@ pub struct TickerJob {
     /// How long after its instant it fires (`jitter:`).
     pub delay: Duration,
     /// Set if it fires ahead of its instant, because it is claimed ahead: by as much as
-    /// [`Board::set_ahead`](super::board::Board::set_ahead) says, and this host's head start.
-    pub claims_ahead: Option<HeadStart>,
+    /// [`Board::set_ahead`](super::board::Board::set_ahead) says, and this host's head start at the occurrence,
+    /// which is below [`HEAD_STARTS`].
+    pub claims_ahead: Option<Spread>,
     /// The first occurrence fired is the first strictly after this instant.
     pub from: Timestamp,
-}
-
-/// How much earlier a host claims each occurrence of a job that is claimed ahead. It differs from occurrence
-/// to occurrence: otherwise the host that needs the most time, and so begins first, would win them all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadStart(u64);
-
-impl HeadStart {
-    /// None is longer. Hosts whose claims take about as long share the occurrences.
-    pub(super) const LONGEST: Duration = Duration::from_millis(Self::LONGEST_MS);
-    const LONGEST_MS: u64 = 20;
-
-    /// Returns the head starts of a host at a job.
-    #[must_use]
-    pub fn of(host: &HostName, job: &JobName) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (host.as_str(), job.as_str()).hash(&mut hasher);
-        Self(hasher.finish())
-    }
-
-    /// Returns how much earlier the host claims this occurrence.
-    pub(super) fn at(self, occurrence: Timestamp) -> Duration {
-        let mut hasher = DefaultHasher::new();
-        (self.0, occurrence.millis()).hash(&mut hasher);
-        Duration::from_millis(hasher.finish() % (Self::LONGEST_MS + 1))
-    }
 }
 
 /// An occurrence has come due, or will in a moment.

@@ -9,9 +9,9 @@ use chrono_tz::Tz::UTC;
 use tokio::sync::mpsc;
 
 use super::board::{Board, CallbackStep};
-use super::{Firing, HeadStart, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock};
+use super::{Firing, HEAD_STARTS, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock};
 use crate::names::{HostName, JobName};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Spread};
 use crate::time::Timestamp;
 
 /// The timeout of a test.
@@ -80,8 +80,10 @@ fn job(name: &str, schedule: Schedule, from: Timestamp) -> TickerJob {
     }
 }
 
-fn host(name: &str) -> HostName {
-    HostName::parse(name).expect("a good name")
+/// The head starts of a host at a job.
+fn head_starts(host: &str, job: &JobName) -> Spread {
+    let host = HostName::parse(host).expect("a good name");
+    Spread::new(&host, job, HEAD_STARTS)
 }
 
 fn every(seconds: u64) -> Schedule {
@@ -187,7 +189,7 @@ fn a_delay_moves_the_firing_and_not_the_occurrence() {
 #[test]
 fn what_lies_between_a_corrected_clock_and_the_start_of_a_job_fires_however_near_it_is() {
     let mut ahead = job("j", every(3600), at("2026-06-01T12:00:00.033Z"));
-    ahead.claims_ahead = Some(HeadStart::of(&host("a"), &ahead.name));
+    ahead.claims_ahead = Some(head_starts("a", &ahead.name));
     let mut bench = TickerBench::new(ahead, "2026-06-01T12:00:00.033Z");
     bench.board.set_ahead(Duration::from_millis(46));
     assert_eq!(bench.at("2026-06-01T12:00:00.034Z"), []);
@@ -203,12 +205,13 @@ fn what_lies_between_a_corrected_clock_and_the_start_of_a_job_fires_however_near
 #[test]
 fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     let mut ahead = job("j", every(3600), at("2026-06-01T11:00:00Z"));
-    let head_start = HeadStart::of(&host("a"), &ahead.name);
+    let head_start = head_starts("a", &ahead.name);
     ahead.claims_ahead = Some(head_start);
     ahead.delay = Duration::from_secs(2);
     let mut bench = TickerBench::new(ahead, "2026-06-01T11:59:59Z");
     // With the host's head start at this occurrence it is 40 ms.
-    let rest = Duration::from_millis(40).abs_diff(head_start.at(at("2026-06-01T12:00:00Z")));
+    let rest = Duration::from_millis(40)
+        .abs_diff(head_start.delay(at("2026-06-01T12:00:00Z"), Duration::MAX));
     bench.board.set_ahead(rest);
     assert_eq!(bench.at("2026-06-01T12:00:01.900Z"), []);
     let sleeps = CallbackStep::Sleep(Duration::from_millis(60));
@@ -228,17 +231,34 @@ fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
 }
 
+#[test]
+fn a_callback_sleeps_until_the_lead_of_the_next_occurrence_and_not_of_the_one_it_has_fired() {
+    let second = |n| at("2026-06-01T12:00:00Z").plus(Duration::from_secs(n));
+    let mut ahead = job("j", every(1), second(0));
+    let head_start = head_starts("a", &ahead.name);
+    ahead.claims_ahead = Some(head_start);
+    let fires_at = |n| second(n).minus(head_start.delay(second(n), Duration::MAX));
+    let is_shorter = |n: &u64| fires_at(n + 1).since(fires_at(*n)) < Duration::from_secs(1);
+    let n = (1..100).find(is_shorter).expect("one of many");
+    ahead.from = second(n - 1);
+    let bench = TickerBench::new(ahead, "2026-06-01T12:00:00Z");
+    bench.clock.set(fires_at(n));
+    assert!(bench.board.arm(0));
+    let sleeps = fires_at(n + 1).since(fires_at(n));
+    assert_eq!(bench.board.step(0), CallbackStep::Sleep(sleeps));
+}
+
 /// Of three hosts whose claims take about as long, each is the first about as often.
 #[test]
 fn hosts_take_turns_at_being_first() {
     let job = JobName::parse("j").expect("a good name");
-    let hosts = ["a", "b", "c"].map(|name| HeadStart::of(&host(name), &job));
+    let hosts = ["a", "b", "c"].map(|name| head_starts(name, &job));
     let mut first = [0; 3];
     for minute in 0..300 {
         let occurrence = Timestamp::from_millis(minute * 60_000);
-        let head_starts = hosts.map(|host| host.at(occurrence));
-        assert!(head_starts.iter().all(|it| *it <= HeadStart::LONGEST));
-        let earliest = (0..3).max_by_key(|at| head_starts[*at]).expect("three");
+        let starts = hosts.map(|host| host.delay(occurrence, Duration::MAX));
+        assert!(starts.iter().all(|it| *it < HEAD_STARTS));
+        let earliest = (0..3).max_by_key(|at| starts[*at]).expect("three");
         first[earliest] += 1;
     }
     assert!(first.iter().all(|wins| *wins > 70), "{first:?}");
@@ -473,7 +493,7 @@ fn what_a_new_job_fires_ahead_at_once_is_not_taken_for_what_the_list_before_fire
     assert!(bench.board.arm(0));
     bench.board.step(0);
     let mut new = job("new", every(3600), at(now));
-    new.claims_ahead = Some(HeadStart::of(&host("a"), &new.name));
+    new.claims_ahead = Some(head_starts("a", &new.name));
     let before = bench.board.replace(vec![new], &mut bench.fired);
     assert_eq!(instants(&before), ["2026-06-01T11:59:00Z"]);
     assert_eq!(bench.board.due_soon(), [1]);

@@ -46,13 +46,6 @@ impl StoreError {
         Self::Corrupt(detail.into())
     }
 
-    /// There is no such store, and the caller must not create it.
-    pub(crate) fn absent(store: &str) -> Self {
-        Self::refused(format!(
-            "there is no store {store}: no daemon has used this path"
-        ))
-    }
-
     /// As [`Self::refused`], for a file or another part of this machine. `what` names it.
     pub(crate) fn refused_by(
         what: impl fmt::Display,

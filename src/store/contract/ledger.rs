@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 pub const FINGERPRINTS_KEPT: usize = 3;
 
 /// How many occurrences beyond the watermark a job remembers as decided.
-pub const DECIDED_LATER_KEPT: usize = 100;
+pub const DECIDED_BEYOND_KEPT: usize = 100;
 
 /// The ledger of a job: everything that a store keeps about it except its history.
 ///
@@ -30,11 +30,11 @@ pub struct JobState {
     /// The watermark: every occurrence up to it is decided.
     pub last: Timestamp,
     /// Occurrences after `last` that are decided because hosts ran them without the store, ascending,
-    /// at most [`DECIDED_LATER_KEPT`]. Occurrences between them may still be undecided.
+    /// at most [`DECIDED_BEYOND_KEPT`]. Occurrences between them may still be undecided.
     ///
     /// The stores call it `beyond`: beyond the watermark.
     #[serde(default, rename = "beyond")]
-    pub decided_later: Vec<Timestamp>,
+    pub decided_beyond: Vec<Timestamp>,
     /// The run that was granted and has not ended.
     pub open: Option<Open>,
     /// The occurrences that the ledger has accepted and that have not run yet, in the order in which

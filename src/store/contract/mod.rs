@@ -38,7 +38,7 @@ pub use self::grant::{Grant, GrantedRun, Renewal, RunTerms};
 pub(super) use self::heartbeat::HostHeartbeat;
 pub use self::key_fault::{KeyFault, KeyFaultKind};
 pub use self::ledger::{
-    Crashed, DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, JobState, Ledger, Moved, Open, Replaced,
+    Crashed, DECIDED_BEYOND_KEPT, FINGERPRINTS_KEPT, JobState, Ledger, Moved, Open, Replaced,
     Replacement, Waiting,
 };
 pub use self::listed_jobs::{LIST_KEPT_FOR, ListDifference, ListedJobs};

@@ -109,7 +109,8 @@ pub struct HeldJob {
     /// The lock of that host's list.
     pub lock: String,
     /// The hosts that use another lock; empty if the host waits for something else.
-    pub by: Vec<String>,
+    #[serde(rename = "by")]
+    pub hosts: Vec<String>,
     /// What it waits for.
     pub reason: String,
 }

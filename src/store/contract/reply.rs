@@ -51,7 +51,7 @@ pub enum ClaimReply {
         horizon: Option<Timestamp>,
         /// Occurrences after `last` that are decided nevertheless, ascending, because hosts ran them
         /// without the store. The gap answer must not drop any of them.
-        decided_later: Vec<Timestamp>,
+        decided_beyond: Vec<Timestamp>,
         /// The pauses of the job. The gap answer must not drop as missed what was due during one.
         pauses: Vec<Pause>,
     },
@@ -199,7 +199,7 @@ pub struct Registered {
     pub decided_until: Timestamp,
     /// Later occurrences that are decided nevertheless, ascending, because hosts ran them without
     /// the store.
-    pub decided_later: Vec<Timestamp>,
+    pub decided_beyond: Vec<Timestamp>,
     /// The pauses that may still decide occurrences, oldest first.
     pub pauses: Vec<Pause>,
     /// The store's clock.

@@ -10,7 +10,6 @@ use super::record::{Kind, Outcome, Range, Record};
 use super::registry::HeldJob;
 use super::retention::Retention;
 use crate::names::{HostName, JobName, RunId, Token};
-use crate::store::protocol::LEAD;
 use crate::time::Timestamp;
 
 /// What to do when the lock is held, decided inside the claim.
@@ -89,13 +88,6 @@ pub struct Due {
     /// [`LEAD`](crate::store::protocol::LEAD). Only a plain grant comes early: whatever else the
     /// reply would be, it is `Early` until then.
     pub lead: Duration,
-}
-
-impl Due {
-    /// Returns the earliest instant at which the claim may be granted.
-    pub fn claimable_from(&self) -> Timestamp {
-        self.not_before.minus(self.lead.min(LEAD))
-    }
 }
 
 /// How a host answers `Gap`.

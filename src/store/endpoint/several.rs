@@ -18,7 +18,7 @@ pub(super) fn sentinel(
     shown: &str,
 ) -> Result<StoreSettings, String> {
     let wrong = |what: &str| format!("{shown} is not a store URL: {what}");
-    let (user, hosts, path) = parts(rest).map_err(wrong)?;
+    let UrlParts { user, hosts, path } = parts(rest).map_err(wrong)?;
     let (master, database) = path.split_once('/').unwrap_or((path, ""));
     if master.is_empty() {
         return Err(wrong(
@@ -75,7 +75,7 @@ pub(super) fn cluster(
     shown: &str,
 ) -> Result<StoreSettings, String> {
     let wrong = |what: &str| format!("{shown} is not a store URL: {what}");
-    let (user, hosts, path) = parts(rest).map_err(wrong)?;
+    let UrlParts { user, hosts, path } = parts(rest).map_err(wrong)?;
     if !matches!(path, "" | "0") {
         return Err(wrong("a Cluster has no databases but 0"));
     }
@@ -95,15 +95,28 @@ fn check_distinct(servers: &[RedisSettings]) -> Result<(), String> {
     }
 }
 
-/// Returns the user part (with its `@`), the hosts and the path of the text after `://`.
-fn parts(rest: &str) -> Result<(&str, &str, &str), &'static str> {
+/// What stands after `://`.
+struct UrlParts<'a> {
+    /// With its `@`.
+    user: &'a str,
+    hosts: &'a str,
+    /// Without the `/` before and after it.
+    path: &'a str,
+}
+
+/// Splits the text after `://`.
+fn parts(rest: &str) -> Result<UrlParts<'_>, &'static str> {
     let (user, rest) = match rest.rfind('@') {
         Some(at) => rest.split_at(at + 1),
         None => ("", rest),
     };
     check_characters(user.strip_suffix('@').unwrap_or(""), rest)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-    Ok((user, hosts, path.strip_suffix('/').unwrap_or(path)))
+    Ok(UrlParts {
+        user,
+        hosts,
+        path: path.strip_suffix('/').unwrap_or(path),
+    })
 }
 
 /// What a server of a list is for.
@@ -135,7 +148,9 @@ pub(crate) fn listed_server(
     let shown = shown_url(text);
     let wrong = |what: &str| format!("{shown} is not a server: {what}");
     let (_, rest) = url.split_once("://").unwrap_or(("", text));
-    let (_, host, path) = parts(rest).map_err(wrong)?;
+    let UrlParts {
+        hosts: host, path, ..
+    } = parts(rest).map_err(wrong)?;
     if !path.is_empty() {
         return Err(wrong("nothing may follow its port"));
     }

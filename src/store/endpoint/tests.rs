@@ -91,6 +91,8 @@ fn errors_say_what_would_be_right() {
     let all = [
         "",
         "localhost:6379",
+        "redis:10.0.0.5:6379",
+        "redis:6379",
         "/var/lib/store.db",
         "http://a",
         "redis+sentinel://a:26379",

@@ -139,7 +139,12 @@ fn no_scheme(shown: &str) -> String {
     let hint = if shown.starts_with('/') || shown.starts_with('.') {
         format!("did you mean sqlite:{shown}?")
     } else if shown.contains(':') && !shown.contains([' ', ',']) {
-        format!("did you mean redis://{shown}?")
+        // `redis:HOST:PORT`, and not a host that is called redis.
+        let address = shown
+            .strip_prefix("redis:")
+            .filter(|rest| rest.contains(['.', ':']))
+            .map_or(shown, |rest| rest.trim_start_matches('/'));
+        format!("did you mean redis://{address}?")
     } else {
         format!("write {EXAMPLES}")
     };

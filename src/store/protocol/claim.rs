@@ -18,6 +18,7 @@ use crate::store::contract::{
     Claim, ClaimReply, ClaimTarget, Due, IfPaused, JobState, Kind, Open, Retention, RunTerms,
 };
 use crate::time::Timestamp;
+use start::Candidate;
 
 /// Claims an occurrence and its lock, or returns why it does not.
 ///
@@ -51,6 +52,13 @@ struct Opening<'a> {
     attempt: u32,
     keep: Option<Retention>,
     terms: RunTerms,
+}
+
+/// The job of a claim, and what its history keeps.
+#[derive(Clone, Copy)]
+struct ClaimedJob<'a> {
+    name: &'a JobName,
+    keep: Option<Retention>,
 }
 
 /// What the ledger says about an occurrence.
@@ -99,7 +107,8 @@ impl Claiming<'_> {
                 let beginning = self.clock.past.beginning(self.clock);
                 let state = job.get_or_insert_with(|| JobState::starting_after(answer.if_last));
                 state.note(fingerprint, beginning);
-                self.drops(state, (name, Some(*keep)), fingerprint, answer)
+                let keep = Some(*keep);
+                self.drops(state, ClaimedJob { name, keep }, fingerprint, answer)
             }
             ClaimTarget::Occurrence { due, .. }
                 if due.not_before > self.clock.utc()
@@ -148,9 +157,9 @@ impl Claiming<'_> {
         if !granted && open.is_none() && !(exclusive && self.lock.key_holds(token)) {
             return None;
         }
-        if let TokenStanding::Other { by, remaining } =
-            self.lock.standing(exclusive, token, self.clock)
-        {
+        let standing = self.lock.standing(exclusive, token, self.clock);
+        if let TokenStanding::Other { holder, remaining } = standing {
+            let by = holder;
             return Some(ClaimReply::Held { by, remaining });
         }
         // Old data may name a holder whose lease has ended, and not know the next holder.
@@ -173,7 +182,10 @@ impl Claiming<'_> {
 
     fn bare(&mut self) -> ClaimReply {
         match self.standing() {
-            TokenStanding::Other { by, remaining } => ClaimReply::Held { by, remaining },
+            TokenStanding::Other { holder, remaining } => ClaimReply::Held {
+                by: holder,
+                remaining,
+            },
             TokenStanding::Ours | TokenStanding::Free => self.grant(1),
         }
     }
@@ -190,7 +202,10 @@ impl Claiming<'_> {
             return ClaimReply::Paused(pause.clone());
         }
         match self.standing() {
-            TokenStanding::Other { by, remaining } => ClaimReply::Held { by, remaining },
+            TokenStanding::Other { holder, remaining } => ClaimReply::Held {
+                by: holder,
+                remaining,
+            },
             TokenStanding::Ours | TokenStanding::Free => {
                 let beginning = self.clock.past.beginning(self.clock);
                 let state = job.get_or_insert_with(|| JobState::starting_after(beginning));
@@ -222,11 +237,12 @@ impl Claiming<'_> {
             return ClaimReply::Finished;
         };
         let keep = Some(*keep);
+        let claimed = ClaimedJob { name, keep };
         waiting::await_rerun(job, self.lock, self.clock);
-        self.correct(job, (name, keep), due.scheduled_at);
+        self.correct(job, claimed, due.scheduled_at);
         let waited = waits(job, due.scheduled_at);
         self.effects
-            .extend(waiting::expire(job, self.context(name, keep)));
+            .extend(waiting::expire(job, self.context(claimed)));
         if waited && !waits(job, due.scheduled_at) {
             return if self.clock.past.is_unknowable(due.scheduled_at) {
                 ClaimReply::Unknown
@@ -235,24 +251,24 @@ impl Claiming<'_> {
             };
         }
         if let Some(pause) = job.paused_at(self.clock.utc()).cloned() {
-            let skipped = waiting::skip_all(job, &pause, self.context(name, keep));
+            let skipped = waiting::skip_all(job, &pause, self.context(claimed));
             self.effects.extend(skipped);
             if waited {
                 return ClaimReply::Paused(pause);
             }
         }
-        match self.judge(job, (name, keep), due) {
+        match self.judge(job, claimed, due) {
             Judgement::Answer(reply) => reply,
-            Judgement::Head => self.head(job, (name, keep), due),
-            Judgement::New => self.begin(job, (name, *kind, keep), (due, *overlap)),
+            Judgement::Head => self.head(job, claimed, due),
+            Judgement::New => self.begin(job, Candidate::new(claimed, *kind, due, *overlap)),
         }
     }
 
-    fn context<'b>(&'b self, job: &'b JobName, keep: Option<Retention>) -> Context<'b> {
+    fn context<'b>(&'b self, claimed: ClaimedJob<'b>) -> Context<'b> {
         Context {
-            job,
+            job: claimed.name,
             token: &self.claim.token,
-            keep,
+            keep: claimed.keep,
             clock: self.clock,
         }
     }

@@ -5,11 +5,18 @@
 
 use std::time::Duration;
 
+use crate::store::contract::Due;
 use crate::time::Timestamp;
 
 /// How early the store may decide an occurrence, and the longest lead of a claim. The watermark is never
 /// further ahead of the store's clock than this.
 pub const LEAD: Duration = Duration::from_secs(1);
+
+/// Returns how long before its instant the store may grant an occurrence: the lead of its claim, at most
+/// [`LEAD`].
+pub(crate) fn lead_of(due: &Due) -> Duration {
+    due.lead.min(LEAD)
+}
 
 /// A ledger that is further ahead of the store's clock than this was written while the clock was wrong:
 /// the job continues from now. If it is ahead by less, the job waits.

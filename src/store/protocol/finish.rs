@@ -5,11 +5,12 @@ use super::effect::Effect;
 use super::lock::{Ending, Key, LockState};
 use std::time::Duration;
 
-use super::history::{REASON_NO_VERDICT, append, of_open};
+use super::history::{NoResult, REASON_NO_VERDICT, append, of_open};
 use super::recovery::is_forgotten;
 use super::waiting;
 use crate::names::{JobName, Token};
 use crate::store::contract::{Finish, FinishReply, JobState, LockRef, Outcome, Record};
+use crate::time::Timestamp;
 
 /// Writes verdict and record, closes the run, and then releases the lock by its token.
 ///
@@ -77,10 +78,11 @@ fn moved(lock: &LockState, job: Option<&JobState>, finish: &Finish) -> Option<Lo
 /// A run without the store is beyond the watermark. Hosts may still hold earlier occurrences, so the
 /// watermark does not move over them.
 fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Token, &Record)) {
-    let range = record
-        .scheduled_at
-        .map(|from| (from, record.until.unwrap_or(from)));
-    if let Some((_, until)) = range.filter(|(_, until)| *until <= clock.utc().plus(LEAD)) {
+    let until = |from| record.until.unwrap_or(from);
+    let range = record.scheduled_at.map(|from| from..=until(from));
+    let until = range.as_ref().map(|range| *range.end());
+    let is_due = |until: &Timestamp| *until <= clock.utc().plus(LEAD);
+    if let (Some(until), Some(range)) = (until.filter(is_due), &range) {
         // No host has registered the job here, so occurrences before the result are undecided.
         let before = match record.until {
             None => until.minus(Duration::from_millis(1)),
@@ -92,9 +94,10 @@ fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Toke
         }
         // A range has no gaps.
         state.last = state.last.max(record.until.unwrap_or(state.last));
+        state.decide_open(token, range);
     }
     if let Some(state) = job {
-        waiting::settle_by_result(state, token, range);
+        waiting::settle_by_result(state, token, range.as_ref());
     }
 }
 
@@ -108,12 +111,12 @@ fn close(name: &JobName, job: &mut JobState, clock: Clock, finish: &Finish) -> O
         return None;
     }
     if !finish.give_back {
-        let why = (Outcome::Interrupted, REASON_NO_VERDICT);
+        let why = NoResult::new(Outcome::Interrupted, REASON_NO_VERDICT);
         return Some(append(of_open(name, &open, why, clock), Some(finish.keep)));
     }
     // If the watermark was set back in the meantime, the occurrence is undecided and does not wait.
     if scheduled_at <= job.last {
-        job.put_back(waiting::given_back(&open, scheduled_at));
+        job.give_back(&open, scheduled_at);
     }
     None
 }
@@ -128,8 +131,8 @@ fn release(
     let token = &finish.token;
     let exclusive = finish.lock.exclusive;
     let forgotten = is_forgotten(lock, clock);
-    let (granted, held) = free(lock, finish, effects);
-    let (reply, ending) = if held || forgotten || (granted && !exclusive) {
+    let freed = free(lock, finish, effects);
+    let (reply, ending) = if freed.key || forgotten || (freed.state && !exclusive) {
         (FinishReply::Released, Ending::Released)
     } else {
         (FinishReply::Lost, Ending::Lost)
@@ -138,9 +141,16 @@ fn release(
     reply
 }
 
-/// Releases the lock by its token. Returns whether the state named the token, and whether the key held
-/// it.
-fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> (bool, bool) {
+/// Where a token was that has released its lock.
+struct Freed {
+    /// The state named it.
+    state: bool,
+    /// The key held it.
+    key: bool,
+}
+
+/// Releases the lock by its token.
+fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> Freed {
     let token = &finish.token;
     let granted = lock.is_granted_to(token);
     let held = finish.lock.exclusive && lock.key_holds(token);
@@ -155,5 +165,8 @@ fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> (bo
     if held || granted {
         effects.push(Effect::Released);
     }
-    (granted, held)
+    Freed {
+        state: granted,
+        key: held,
+    }
 }

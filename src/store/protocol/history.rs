@@ -63,19 +63,40 @@ fn blank(job: &JobName, kind: Kind, outcome: Outcome, clock: Clock) -> Record {
     }
 }
 
+/// How an occurrence is decided without a result, and why.
+#[derive(Clone, Copy)]
+pub(super) struct NoResult<'a> {
+    pub(super) outcome: Outcome,
+    pub(super) reason: &'a str,
+}
+
+impl<'a> NoResult<'a> {
+    pub(super) fn new(outcome: Outcome, reason: &'a str) -> Self {
+        Self { outcome, reason }
+    }
+
+    pub(super) fn skipped(reason: &'a str) -> Self {
+        Self::new(Outcome::Skipped, reason)
+    }
+
+    pub(super) fn missed(reason: &'a str) -> Self {
+        Self::new(Outcome::Missed, reason)
+    }
+}
+
 /// The verdict of an occurrence that is not started, decided by a claim under `token`.
 pub(super) fn not_started(
     (job, kind): (&JobName, Kind),
     scheduled_at: Timestamp,
-    (outcome, reason): (Outcome, &str),
+    why: NoResult<'_>,
     token: &Token,
     clock: Clock,
 ) -> Record {
     Record {
         scheduled_at: Some(scheduled_at),
         host: HostName::parse(&holder(token.as_str())).ok(),
-        reason: Some(reason.to_owned()),
-        ..blank(job, kind, outcome, clock)
+        reason: Some(why.reason.to_owned()),
+        ..blank(job, kind, why.outcome, clock)
     }
 }
 
@@ -88,7 +109,7 @@ pub(super) fn dropped(job: &JobName, drop: &DroppedRange, token: &Token, clock: 
         ..not_started(
             (job, Kind::Schedule),
             drop.range.from,
-            (drop.outcome, &drop.reason),
+            NoResult::new(drop.outcome, &drop.reason),
             token,
             clock,
         )
@@ -96,21 +117,16 @@ pub(super) fn dropped(job: &JobName, drop: &DroppedRange, token: &Token, clock: 
 }
 
 /// The record of an open run for which no host has given a result.
-pub(super) fn of_open(
-    job: &JobName,
-    open: &Open,
-    (outcome, reason): (Outcome, &str),
-    clock: Clock,
-) -> Record {
+pub(super) fn of_open(job: &JobName, open: &Open, why: NoResult<'_>, clock: Clock) -> Record {
     Record {
         run_id: Some(open.run_id.clone()),
         scheduled_at: open.scheduled_at,
         started_at: Some(open.started_at),
         host: HostName::parse(&open.host).ok(),
-        reason: Some(reason.to_owned()),
+        reason: Some(why.reason.to_owned()),
         attempts: open.attempt,
         fence: Some(open.fence),
-        ..blank(job, open.kind, outcome, clock)
+        ..blank(job, open.kind, why.outcome, clock)
     }
 }
 
@@ -165,7 +181,7 @@ pub(super) fn interrupt(
     } else {
         REASON_NEWER_RUN
     };
-    let why = (Outcome::Interrupted, reason);
+    let why = NoResult::new(Outcome::Interrupted, reason);
     Some(append(of_open(name, &open, why, clock), keep))
 }
 

@@ -3,19 +3,21 @@
 
 use super::clock::Clock;
 use super::lock::LockState;
+use super::waiting;
 use crate::names::Token;
 use crate::store::contract::{
-    DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
+    DECIDED_BEYOND_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
     OpenRun, Summary, Waiting,
 };
 use crate::time::Timestamp;
+use std::ops::RangeInclusive;
 
 impl JobState {
     /// Returns an empty ledger: occurrences after `last` count.
     pub fn starting_after(last: Timestamp) -> Self {
         Self {
             last,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             open: None,
             waiting: Vec::new(),
             fingerprints: Vec::new(),
@@ -40,25 +42,47 @@ impl JobState {
     /// these, the watermark moves over the oldest.
     ///
     /// A ledger without a schedule was created by such a result, and the next result may be for an
-    /// earlier occurrence, so all are kept until a move.
+    /// earlier occurrence, so all are kept until a move. That of the open run is kept too, see
+    /// [`decide_open`](Self::decide_open).
     pub(crate) fn decide_beyond(&mut self, at: Timestamp) {
         let (last, is_begun) = (self.last, !self.fingerprints.is_empty());
-        if is_begun && at <= last || self.decided_later.contains(&at) {
+        if is_begun && at <= last {
             return;
         }
-        self.decided_later
-            .retain(|known| !is_begun || *known > last);
-        self.decided_later.push(at);
-        self.decided_later.sort_unstable();
-        let surplus = self.decided_later.len().saturating_sub(DECIDED_LATER_KEPT);
-        if let Some(newest) = self.decided_later.drain(..surplus).next_back() {
+        let open = self.open.as_ref().and_then(|open| open.scheduled_at);
+        self.decided_beyond
+            .retain(|known| !is_begun || *known > last || Some(*known) == open);
+        self.note_decided(at);
+        let surplus = self
+            .decided_beyond
+            .len()
+            .saturating_sub(DECIDED_BEYOND_KEPT);
+        if let Some(newest) = self.decided_beyond.drain(..surplus).next_back() {
             self.last = last.max(newest);
         }
     }
 
+    /// Notes that the occurrence of the open run is decided if another run's result, under `token`, covers
+    /// it. The open run may be returned before it begins, and its occurrence must not wait again then.
+    pub(super) fn decide_open(&mut self, token: &Token, decided: &RangeInclusive<Timestamp>) {
+        let other = self.open.as_ref().filter(|open| open.token != *token);
+        let at = other.and_then(|open| open.scheduled_at);
+        if let Some(at) = at.filter(|at| decided.contains(at)) {
+            self.note_decided(at);
+        }
+    }
+
+    /// Notes an occurrence as decided, wherever the watermark is.
+    pub(crate) fn note_decided(&mut self, at: Timestamp) {
+        if !self.decided_beyond.contains(&at) {
+            self.decided_beyond.push(at);
+            self.decided_beyond.sort_unstable();
+        }
+    }
+
     /// Returns the occurrences after `base` that are decided although the watermark is before them.
-    pub(super) fn decided_later(&self, base: Timestamp) -> Vec<Timestamp> {
-        let beyond = self.decided_later.iter().copied();
+    pub(super) fn decided_beyond(&self, base: Timestamp) -> Vec<Timestamp> {
+        let beyond = self.decided_beyond.iter().copied();
         beyond.filter(|at| *at > base).collect()
     }
 
@@ -115,6 +139,14 @@ impl JobState {
             .take_while(|other| before(other))
             .count();
         self.waiting.insert(place, entry);
+    }
+
+    /// Returns the occurrence of a run that never began to the waiting list, unless a run without the store
+    /// has decided it in the meantime. A rerun depends only on the run that it repeats.
+    pub(crate) fn give_back(&mut self, open: &Open, scheduled_at: Timestamp) {
+        if open.kind == Kind::Rerun || !self.decided_beyond.contains(&scheduled_at) {
+            self.put_back(waiting::given_back(open, scheduled_at));
+        }
     }
 
     pub(super) fn open_under(&self, token: &Token) -> Option<&Open> {

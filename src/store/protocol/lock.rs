@@ -92,7 +92,7 @@ pub(super) enum TokenStanding {
     Free,
     /// Another token holds it, or its lease has not ended.
     Other {
-        by: String,
+        holder: String,
         remaining: Option<Duration>,
     },
 }
@@ -128,13 +128,13 @@ impl LockState {
                 Key::Value { text, .. } if text == token.as_str() => return TokenStanding::Ours,
                 Key::Value { text, end } => {
                     return TokenStanding::Other {
-                        by: holder(text),
+                        holder: holder(text),
                         remaining: end.map(|end| clock.until(end)),
                     };
                 }
                 Key::OtherType { end } => {
                     return TokenStanding::Other {
-                        by: OTHER_TYPE.to_owned(),
+                        holder: OTHER_TYPE.to_owned(),
                         remaining: end.map(|end| clock.until(end)),
                     };
                 }
@@ -151,7 +151,7 @@ impl LockState {
             }
             // The key was evicted or deleted, and its holder may not know yet.
             Some(granted) if exclusive && self.lease_end > clock.lease => TokenStanding::Other {
-                by: holder(granted.as_str()),
+                holder: holder(granted.as_str()),
                 remaining: Some(clock.until(self.lease_end)),
             },
             _ => TokenStanding::Free,

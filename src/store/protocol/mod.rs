@@ -92,14 +92,19 @@ mod waiting;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+#[path = "../../../tests/support/steps.rs"]
+#[allow(dead_code, reason = "no test uses all of it")]
+mod steps;
+#[cfg(test)]
 mod tests;
 
 pub use crate::store::contract::{
-    Crashed, DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, JobState, Moved, Open, Pause, Waiting,
+    Crashed, DECIDED_BEYOND_KEPT, FINGERPRINTS_KEPT, JobState, Moved, Open, Pause, Waiting,
 };
 pub use attempt::note_attempt;
 pub use begin::begin;
 pub use claim::claim;
+pub(crate) use clock::lead_of;
 pub use clock::{
     AFTERMATH, Clock, FORGOTTEN_AHEAD, LEAD, LEDGER_AHEAD, Past, SUCCESSOR_SKEW, horizon_of,
 };
@@ -121,7 +126,6 @@ pub use settle::settle;
 pub use settled::settled;
 pub use summary::{summarize, trim};
 pub use text::{
-    decided_later_of_text, decided_later_text, pauses_of_text, pauses_text, terms_of_text,
+    decided_beyond_of_text, decided_beyond_text, pauses_of_text, pauses_text, terms_of_text,
     terms_text, waiting_of_text, waiting_text,
 };
-pub(crate) use waiting::given_back;

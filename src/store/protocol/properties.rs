@@ -3,133 +3,57 @@
 //! with all that lies in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 use std::time::Duration;
 
-use proptest::prelude::{Just, ProptestConfig, Strategy, any};
-use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::ProptestConfig;
+use proptest::{prop_assert, prop_assert_eq, proptest};
 
+use super::steps::{Asked, Earlier, Earliness, Lateness, Meddling, PauseStep, Step, Wish, steps};
 use super::tests::{World, job, record, token_of};
 use super::{JobState, Key, LEAD, Open, Waiting};
 use crate::names::{RunId, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Grant, IfPaused, Kind, Late, Outcome, Overlap, Pause, PauseOrder, PauseReply, PauseRequest,
-    Range, Record, RenewReply, Settle,
+    Grant, IfPaused, Kind, Late, Outcome, Pause, PauseOrder, PauseReply, PauseRequest, Range,
+    Record, RenewReply, Settle,
 };
 use crate::time::{BootInstant, Timestamp};
 
 const TTL_MS: i64 = 3000;
 const SECOND: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug)]
-enum RuleStep {
-    /// A new claim of the newest due occurrence, or of one a little before; `drop`: a gap is
-    /// answered. One that has a lead is for the next occurrence.
-    Occurrence {
-        back: u64,
-        drop: bool,
-        terms: Asked,
-    },
-    /// A new claim of the head of the waiting list.
-    Head(Asked),
-    /// Policy drops what is due; computed from the watermark as it stands, or from an older one.
-    Drops {
-        right: bool,
-    },
-    Bare,
-    Manual,
-    /// What was sent before, again: the nth newest.
-    Again(usize),
-    Renew(usize),
-    Finish(usize, bool),
-    GiveBack(usize),
-    Settle(usize),
-    /// A further attempt of a run is about to start.
-    Attempt(usize),
-    /// The job is paused; the pause ends by itself after so many milliseconds, or is resumed.
-    Pause(Option<i64>),
-    Resume,
-    Evict,
-    Pass(i64),
+/// Whether a step is for one job whose lock no other program touches, on a store that loses nothing.
+fn is_for_one_job(step: &Step) -> bool {
+    match step {
+        Step::Meddle(meddling) => *meddling == Meddling::Evict,
+        Step::Register { .. } => false,
+        _ => true,
+    }
 }
 
-/// What a host's job list says of the job.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    overlap: Overlap,
-    patient: bool,
-    late: Lateness,
-    max_reruns: u32,
-    max_attempts: u32,
-    window: Duration,
-    lead: Duration,
+/// How long a host catches an occurrence up, or repeats it.
+fn window(is_long: bool) -> Duration {
+    SECOND * if is_long { 1000 } else { 2 }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Lateness {
-    Miss,
-    Leave,
-    CatchUp { window: Duration, newest: bool },
+/// How long before its instant a host claims an occurrence, also more than the store allows.
+fn lead(wish: &Wish) -> Duration {
+    match wish.early {
+        Earliness::Not => Duration::ZERO,
+        _ => Duration::from_millis(u64::from(wish.at) * 130 + 1),
+    }
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
-    let overlap = prop_oneof![
-        2 => Just(Overlap::Skip),
-        2 => Just(Overlap::Wait),
-        3 => (0..4_u32).prop_map(|limit| Overlap::Queue { limit }),
-    ];
-    let window = || prop_oneof![Just(SECOND * 2), Just(SECOND * 1000)];
-    let late = prop_oneof![
-        2 => Just(Lateness::Miss),
-        1 => Just(Lateness::Leave),
-        3 => (window(), any::<bool>())
-            .prop_map(|(window, newest)| Lateness::CatchUp { window, newest }),
-    ];
-    let lead = prop_oneof![Just(0), 0..1500_u64].prop_map(Duration::from_millis);
-    (
-        overlap,
-        any::<bool>(),
-        late,
-        0..3_u32,
-        0..4_u32,
-        window(),
-        lead,
-    )
-        .prop_map(
-            |(overlap, patient, late, max_reruns, max_attempts, window, lead)| Asked {
-                overlap,
-                patient,
-                late,
-                max_reruns,
-                max_attempts,
-                window,
-                lead,
-            },
-        )
-}
-
-fn step() -> impl Strategy<Value = RuleStep> {
-    let nth = || 0..4_usize;
-    let occurrence = (0..3_u64, any::<bool>(), asked())
-        .prop_map(|(back, drop, terms)| RuleStep::Occurrence { back, drop, terms });
-    prop_oneof![
-        8 => occurrence,
-        4 => asked().prop_map(RuleStep::Head),
-        1 => any::<bool>().prop_map(|right| RuleStep::Drops { right }),
-        1 => Just(RuleStep::Bare),
-        1 => Just(RuleStep::Manual),
-        4 => nth().prop_map(RuleStep::Again),
-        3 => nth().prop_map(RuleStep::Renew),
-        4 => (nth(), any::<bool>()).prop_map(|(n, record)| RuleStep::Finish(n, record)),
-        2 => nth().prop_map(RuleStep::GiveBack),
-        2 => nth().prop_map(RuleStep::Settle),
-        1 => nth().prop_map(RuleStep::Attempt),
-        1 => proptest::option::of(1..4000_i64).prop_map(RuleStep::Pause),
-        2 => Just(RuleStep::Resume),
-        1 => Just(RuleStep::Evict),
-        4 => (1..2500_i64).prop_map(RuleStep::Pass),
-        1 => Just(RuleStep::Pass(TTL_MS)),
-    ]
+/// What a claim found.
+struct Before {
+    job: Option<JobState>,
+    /// How many records there were.
+    records: usize,
+    /// Its token had ended.
+    finished: bool,
+    /// See [`RuleFleet::startable`].
+    startable: (Option<Timestamp>, bool),
 }
 
 /// What the hosts and the fleet's historian know.
@@ -173,8 +97,29 @@ impl RuleFleet {
         self.world.job.as_ref().map_or(self.start, |job| job.last)
     }
 
-    fn nth(&self, n: usize) -> Option<Claim> {
-        self.sent.iter().rev().nth(n).cloned()
+    fn earlier(&self, claim: Earlier) -> Option<Claim> {
+        let mut newest_first = self.sent.iter().rev();
+        match claim {
+            Earlier::Newest(back) => newest_first.nth(back).cloned(),
+            Earlier::Holder => {
+                let token = self.world.lock.token.as_ref()?;
+                newest_first.find(|it| it.token == *token).cloned()
+            }
+        }
+    }
+
+    /// The tokens of the earlier claims that a step is about.
+    fn tokens_of(&self, step: &Step) -> Vec<Token> {
+        let claims = match step {
+            Step::Resend(claim)
+            | Step::Finish { claim, .. }
+            | Step::Settle(claim)
+            | Step::Attempt(claim, _) => slice::from_ref(claim),
+            Step::Renew(claims) => claims,
+            _ => &[],
+        };
+        let claims = claims.iter().filter_map(|claim| self.earlier(*claim));
+        claims.map(|claim| claim.token).collect()
     }
 
     fn new_claim(&self, what: ClaimTarget) -> Claim {
@@ -200,7 +145,16 @@ impl RuleFleet {
         newest.is_some_and(|it| it.is_in_force(now)) || self.pauses().iter().any(due)
     }
 
-    fn pause(&mut self, order: PauseOrder) -> Result<(), String> {
+    fn pause(&mut self, step: &PauseStep) -> Result<(), String> {
+        let ends = |n: u32| Timestamp::from_millis(self.world.ms + i64::from(n) * 100 + 1);
+        let order = if step.resumes {
+            PauseOrder::Resume
+        } else {
+            PauseOrder::Pause {
+                until: step.until.map(ends),
+                reason: String::new(),
+            }
+        };
         let before = self.world.job.clone();
         let request = PauseRequest {
             job: job(),
@@ -229,33 +183,32 @@ impl RuleFleet {
         self.world.job.as_ref().map_or(&[], |job| &job.waiting)
     }
 
-    fn occurrence(&self, n: u64, asked: Asked) -> ClaimTarget {
+    fn occurrence(&self, n: u64, wish: &Wish) -> ClaimTarget {
+        let at = self.at(n);
         ClaimTarget::Occurrence {
             job: job(),
             kind: Kind::Schedule,
             due: Due {
-                scheduled_at: self.at(n),
-                not_before: self.at(n),
-                deadline: self
-                    .at(n)
-                    .plus(SECOND * if asked.patient { 1000 } else { 1 }),
+                scheduled_at: at,
+                not_before: at,
+                deadline: at.plus(SECOND * if wish.late.is_some() { 1 } else { 1000 }),
                 prev: (n > 1).then(|| self.at(n - 1)),
                 fingerprint: Fingerprint("f1".to_owned()),
                 gap: None,
-                late: match asked.late {
-                    Lateness::Miss => Late::Miss,
-                    Lateness::Leave => Late::Leave,
-                    Lateness::CatchUp { window, newest } => Late::CatchUp {
-                        until: self.at(n).plus(window),
-                        newer: newest.then(|| self.at(n + 1)),
+                late: match wish.late {
+                    None | Some(Lateness::Miss) => Late::Miss,
+                    Some(Lateness::Leave) => Late::Leave,
+                    Some(Lateness::CatchUp { over, newer }) => Late::CatchUp {
+                        until: at.plus(window(!over)),
+                        newer: newer.map(|_| self.at(n + 1)),
                     },
                 },
-                max_reruns: asked.max_reruns,
-                max_attempts: asked.max_attempts,
-                rerun_window: asked.window,
-                lead: asked.lead,
+                max_reruns: wish.max_reruns,
+                max_attempts: wish.max_attempts,
+                rerun_window: window(wish.in_time),
+                lead: lead(wish),
             },
-            overlap: asked.overlap,
+            overlap: wish.overlap,
             keep: crate::store::Retention::of_records(100),
         }
     }
@@ -331,89 +284,110 @@ impl RuleFleet {
 
     /// Sends a claim and checks what its answer promises.
     fn claim(&mut self, claim: &Claim) -> Result<ClaimReply, String> {
-        let finished = self.world.lock.ending(&claim.token).is_some();
-        let (before, records) = (self.world.job.clone(), self.world.records.len());
-        let startable = self.startable();
+        let before = Before {
+            job: self.world.job.clone(),
+            records: self.world.records.len(),
+            finished: self.world.lock.ending(&claim.token).is_some(),
+            startable: self.startable(),
+        };
         let reply = self.world.send(claim);
-        let unchanged = before == self.world.job && records == self.world.records.len();
-        let stands = before.as_ref().map(|job| job.last) == Some(self.last());
+        if let ClaimReply::Granted {
+            fence,
+            attempt,
+            starts_in,
+            ..
+        } = reply
+        {
+            self.check_grant(claim, before, (fence, attempt, starts_in))?;
+        } else {
+            self.check_refusal(claim, &before, &reply)?;
+        }
+        Ok(reply)
+    }
+
+    fn check_refusal(
+        &self,
+        claim: &Claim,
+        before: &Before,
+        reply: &ClaimReply,
+    ) -> Result<(), String> {
+        let unchanged = before.job == self.world.job && before.records == self.world.records.len();
+        let stands = before.job.as_ref().map(|job| job.last) == Some(self.last());
         let claimed = occurrence_of(claim);
         let undecided = claimed.is_some_and(|at| at > self.last());
-        let waits = self
-            .waiting()
-            .iter()
-            .any(|e| Some(e.scheduled_at) == claimed);
-        match &reply {
-            ClaimReply::Finished => check(finished && unchanged, "Finished without reason")?,
+        let mut waiting = self.waiting().iter();
+        let waits = waiting.any(|entry| Some(entry.scheduled_at) == claimed);
+        match reply {
+            ClaimReply::Finished => check(before.finished && unchanged, "Finished without reason"),
             ClaimReply::Recovering { .. } | ClaimReply::Unknown => {
-                check(false, "a store that lost nothing speaks of a loss")?;
+                check(false, "a store that lost nothing speaks of a loss")
             }
-            ClaimReply::Moved { .. } => check(false, "the ledger moved")?,
-            ClaimReply::Ahead { .. } => check(false, "the ledger passed the clock")?,
+            ClaimReply::Moved { .. } => check(false, "the ledger moved"),
+            ClaimReply::Ahead { .. } => check(false, "the ledger passed the clock"),
             ClaimReply::Early { by } => {
                 check(unchanged, "an early claim changed something")?;
                 let due = claimed.map(|at| at.since(self.world.now()));
-                check(due == Some(*by) && !by.is_zero(), "early by something else")?;
+                check(due == Some(*by) && !by.is_zero(), "early by something else")
             }
             ClaimReply::Gap { .. } | ClaimReply::AlreadyClaimed(_) => {
                 check(stands, "a refusal moved the watermark")?;
-                check(!waits, "what waits was refused")?;
+                check(!waits, "what waits was refused")
             }
             // The answer to a gap before it may have been applied.
-            ClaimReply::Stale => check(undecided, "stale, and decided")?,
+            ClaimReply::Stale => check(undecided, "stale, and decided"),
             ClaimReply::Waits { head, entered, .. } => {
                 let first = self.waiting().first().map(Waiting::head);
                 check(first == Some(*head), "another head was named")?;
-                check(
-                    *entered == waits,
-                    "entered, and not in the list, or the reverse",
-                )?;
-                check(*entered || undecided, "not entered, but decided")?;
+                let agrees = *entered == waits;
+                check(agrees, "entered, and not in the list, or the reverse")?;
+                check(*entered || undecided, "not entered, but decided")
             }
             ClaimReply::Paused(pause) => {
                 check(self.pauses().contains(pause), "no such pause")?;
-                check(!waits && !undecided, "a pause left it undecided")?;
+                check(!waits && !undecided, "a pause left it undecided")
             }
-            ClaimReply::QueueFull => check(!waits && !stands, "a full queue took it")?,
+            ClaimReply::QueueFull => check(!waits && !stands, "a full queue took it"),
             ClaimReply::Dropped => {
                 let drops = matches!(&claim.what, ClaimTarget::Drops { .. });
                 let due = self.last() <= self.world.now() || stands;
-                check(drops && due, "dropped what is not due")?;
+                check(drops && due, "dropped what is not due")
             }
-            ClaimReply::Granted {
-                fence,
-                attempt,
-                starts_in,
-                ..
-            } => {
-                let wait = claimed.map_or(Duration::ZERO, |at| at.since(self.world.now()));
-                check(*starts_in == wait, "it may start at another instant")?;
-                check(wait <= lead_of(claim), "granted further ahead than asked")?;
-                check(!finished, "a finished token was granted")?;
-                check(!self.others_hold(&claim.token), "two hold the lock")?;
-                let is_new = !self.granted.contains(&claim.token) && claim.what.job().is_some();
-                let last = before.as_ref().map_or(self.start, |job| job.last);
-                let new = claimed.filter(|at| *at > last);
-                check(!(is_new && self.is_paused(new)), "a paused job started")?;
-                if self.granted.insert(claim.token.clone()) {
-                    check(*fence > self.newest_fence, "the fence did not rise")?;
-                    if let Some(at) = claimed {
-                        let first = self.started.insert(at);
-                        check(first != (*attempt > 1), "an occurrence started twice")?;
-                        let (head, stays) = startable;
-                        let new = before.is_none_or(|job| at > job.last);
-                        let may = if new { !stays } else { head == Some(at) };
-                        check(may, "it was granted, and is not the head")?;
-                    }
-                }
-                check(*fence >= self.newest_fence, "the fence fell")?;
-                self.newest_fence = *fence;
-                let end = self.world.ms + TTL_MS;
-                self.leases.insert(claim.token.clone(), end);
-            }
-            ClaimReply::TooLate | ClaimReply::Held { .. } => (),
+            ClaimReply::TooLate | ClaimReply::Held { .. } | ClaimReply::Granted { .. } => Ok(()),
         }
-        Ok(reply)
+    }
+
+    fn check_grant(
+        &mut self,
+        claim: &Claim,
+        before: Before,
+        (fence, attempt, starts_in): (u64, u32, Duration),
+    ) -> Result<(), String> {
+        let claimed = occurrence_of(claim);
+        let wait = claimed.map_or(Duration::ZERO, |at| at.since(self.world.now()));
+        check(starts_in == wait, "it may start at another instant")?;
+        check(wait <= lead_of(claim), "granted further ahead than asked")?;
+        check(!before.finished, "a finished token was granted")?;
+        check(!self.others_hold(&claim.token), "two hold the lock")?;
+        let is_new = !self.granted.contains(&claim.token) && claim.what.job().is_some();
+        let last = before.job.as_ref().map_or(self.start, |job| job.last);
+        let new = claimed.filter(|at| *at > last);
+        check(!(is_new && self.is_paused(new)), "a paused job started")?;
+        if self.granted.insert(claim.token.clone()) {
+            check(fence > self.newest_fence, "the fence did not rise")?;
+            if let Some(at) = claimed {
+                let first = self.started.insert(at);
+                check(first != (attempt > 1), "an occurrence started twice")?;
+                let (head, stays) = before.startable;
+                let new = before.job.is_none_or(|job| at > job.last);
+                let may = if new { !stays } else { head == Some(at) };
+                check(may, "it was granted, and is not the head")?;
+            }
+        }
+        check(fence >= self.newest_fence, "the fence fell")?;
+        self.newest_fence = fence;
+        let end = self.world.ms + TTL_MS;
+        self.leases.insert(claim.token.clone(), end);
+        Ok(())
     }
 
     /// What a claim finds at the head of the list, and whether anything in it stays when a newer
@@ -472,83 +446,98 @@ impl RuleFleet {
         self.started.retain(|at| !again.contains(at));
     }
 
-    fn run(&mut self, step: &RuleStep) -> Result<(), String> {
+    fn run(&mut self, step: &Step) -> Result<(), String> {
         match step {
-            RuleStep::Head(asked) => {
-                if let Some(head) = self.waiting().first() {
-                    let n = head.scheduled_at.since(self.start).as_secs();
-                    let claim = self.new_claim(self.occurrence(n, *asked));
-                    self.sent.push(claim.clone());
-                    self.claim(&claim)?;
-                }
+            Step::Claim(asked) => self.ask(asked),
+            Step::Resend(claim)
+            | Step::Finish { claim, .. }
+            | Step::Settle(claim)
+            | Step::Attempt(claim, _) => match self.earlier(*claim) {
+                Some(claim) => self.follow_up(&claim, step),
+                None => Ok(()),
+            },
+            Step::Renew(claims) => claims.iter().try_for_each(|claim| {
+                let claim = self.earlier(*claim);
+                claim.map_or(Ok(()), |claim| self.renew(&claim))
+            }),
+            Step::Pause(pause) => self.pause(pause),
+            Step::Meddle(_) => {
+                self.world.lock.key = Key::Absent;
+                Ok(())
             }
-            RuleStep::Drops { right } => {
-                let claim = self.new_claim(self.drops(*right));
-                let reply = self.claim(&claim)?;
-                let dropped = matches!(reply, ClaimReply::Dropped);
-                check(dropped == *right, "dropped from another watermark, or not")?;
+            Step::Pass(ms) => {
+                self.world.pass(i64::from(*ms));
+                Ok(())
             }
-            RuleStep::Attempt(n) => {
-                if let Some(claim) = self.nth(*n) {
-                    self.start_attempt(&claim)?;
-                }
-            }
-            RuleStep::Occurrence { back, drop, terms } => {
-                let next = u64::from(!terms.lead.is_zero());
-                let n = (self.due() + next).saturating_sub(*back).max(1);
-                let claim = self.new_claim(self.occurrence(n, *terms));
-                self.sent.push(claim.clone());
-                if let ClaimReply::Gap { last, .. } = self.claim(&claim)?
-                    && *drop
-                {
-                    let answer = self.answer_gap(&claim, last);
-                    self.sent.push(answer.clone());
-                    let again = self.claim(&answer)?;
-                    let gap = matches!(again, ClaimReply::Gap { .. });
-                    check(!gap, "an answered gap is still one")?;
-                }
-            }
-            RuleStep::Bare | RuleStep::Manual => {
-                let what = if matches!(step, RuleStep::Bare) {
-                    ClaimTarget::Lock
-                } else {
-                    ClaimTarget::Manual {
-                        job: job(),
-                        if_paused: IfPaused::Refuse,
-                    }
+            Step::Register { .. } => Ok(()),
+        }
+    }
+
+    fn ask(&mut self, asked: &Asked) -> Result<(), String> {
+        match asked {
+            Asked::Lock => self.send_new(ClaimTarget::Lock).map(drop),
+            Asked::Manual(_) => {
+                let what = ClaimTarget::Manual {
+                    job: job(),
+                    if_paused: IfPaused::Refuse,
                 };
-                let claim = self.new_claim(what);
-                self.sent.push(claim.clone());
-                self.claim(&claim)?;
+                self.send_new(what).map(drop)
             }
-            RuleStep::Pause(lasts) => {
-                let until = lasts.map(|ms| Timestamp::from_millis(self.world.now().millis() + ms));
-                let reason = String::new();
-                self.pause(PauseOrder::Pause { until, reason })?;
-            }
-            RuleStep::Resume => self.pause(PauseOrder::Resume)?,
-            RuleStep::Evict => self.world.lock.key = Key::Absent,
-            RuleStep::Pass(ms) => self.world.pass(*ms),
-            RuleStep::Again(n) => {
-                if let Some(claim) = self.nth(*n) {
-                    self.claim(&claim)?;
+            Asked::Occurrence(wish) => self.claim_newest(wish),
+            Asked::Head(wish) => match self.waiting().first() {
+                Some(head) => {
+                    let n = head.scheduled_at.since(self.start).as_secs();
+                    self.send_new(self.occurrence(n, wish)).map(drop)
                 }
+                None => Ok(()),
+            },
+            Asked::Drops(wish) => {
+                let right = wish.gap.as_ref().is_none_or(|gap| gap.right);
+                let claim = self.new_claim(self.drops(right));
+                let dropped = matches!(self.claim(&claim)?, ClaimReply::Dropped);
+                check(dropped == right, "dropped from another watermark, or not")
             }
-            RuleStep::Renew(n) => self.nth(*n).map_or(Ok(()), |claim| self.renew(&claim))?,
-            RuleStep::Finish(n, with_record) => {
-                if let Some(claim) = self.nth(*n) {
-                    let with_record = *with_record;
-                    self.finish(&claim, with_record, !self.granted.contains(&claim.token));
-                }
-            }
-            RuleStep::GiveBack(n) => {
-                if let Some(claim) = self.nth(*n) {
-                    self.finish(&claim, false, true);
-                }
-            }
-            RuleStep::Settle(n) => self.nth(*n).map_or(Ok(()), |claim| self.settle(&claim))?,
+        }
+    }
+
+    fn send_new(&mut self, what: ClaimTarget) -> Result<(Claim, ClaimReply), String> {
+        let claim = self.new_claim(what);
+        self.sent.push(claim.clone());
+        let reply = self.claim(&claim)?;
+        Ok((claim, reply))
+    }
+
+    /// Claims the newest due occurrence or one a little before, and ahead of its instant the next one.
+    fn claim_newest(&mut self, wish: &Wish) -> Result<(), String> {
+        let next = u64::from(!lead(wish).is_zero());
+        let back = u64::from(wish.at % 3);
+        let n = (self.due() + next).saturating_sub(back).max(1);
+        let (claim, reply) = self.send_new(self.occurrence(n, wish))?;
+        if let ClaimReply::Gap { last, .. } = reply
+            && wish.gap.is_some()
+        {
+            let answer = self.answer_gap(&claim, last);
+            self.sent.push(answer.clone());
+            let again = self.claim(&answer)?;
+            let gap = matches!(again, ClaimReply::Gap { .. });
+            check(!gap, "an answered gap is still one")?;
         }
         Ok(())
+    }
+
+    fn follow_up(&mut self, claim: &Claim, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Finish {
+                record, give_back, ..
+            } => {
+                let is_unused = *give_back || !self.granted.contains(&claim.token);
+                self.finish(claim, record.is_some() && !give_back, is_unused);
+                Ok(())
+            }
+            Step::Settle(_) => self.settle(claim),
+            Step::Attempt(..) => self.start_attempt(claim),
+            _ => self.claim(claim).map(drop),
+        }
     }
 
     fn start_attempt(&mut self, claim: &Claim) -> Result<(), String> {
@@ -707,7 +696,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_guarantees_hold(steps in proptest::collection::vec(step(), 1..80)) {
+    fn whatever_happens_the_guarantees_hold(steps in steps(100, is_for_one_job)) {
         let mut fleet = RuleFleet::new();
         fleet.world.pass(3500);
         for step in steps {
@@ -723,34 +712,23 @@ proptest! {
     }
 
     #[test]
-    fn no_request_changes_a_key_that_is_anothers(steps in proptest::collection::vec(step(), 1..60)) {
+    fn no_request_changes_a_key_that_is_anothers(steps in steps(75, is_for_one_job)) {
         let mut fleet = RuleFleet::new();
         fleet.world.pass(3500);
         for step in steps {
             let before = fleet.world.lock.key.clone();
-            let newest = fleet.sent.len();
-            let asks = match &step {
-                RuleStep::Again(n) | RuleStep::Renew(n) | RuleStep::Finish(n, _) | RuleStep::GiveBack(n)
-                | RuleStep::Settle(n) | RuleStep::Attempt(n) => fleet.nth(*n).map(|claim| claim.token),
-                RuleStep::Evict | RuleStep::Pass(_) => continue_with(&mut fleet, &step),
-                _ => None,
-            };
-            if matches!(step, RuleStep::Evict | RuleStep::Pass(_)) {
+            let (mut askers, newest) = (fleet.tokens_of(&step), fleet.sent.len());
+            prop_assert_eq!(fleet.run(&step), Ok(()));
+            // Time and evictions are no requests: they may change any key.
+            if matches!(step, Step::Meddle(_) | Step::Pass(_)) {
                 continue;
             }
-            prop_assert_eq!(fleet.run(&step), Ok(()));
-            let asks = asks.or_else(|| fleet.sent.get(newest).map(|claim| claim.token.clone()));
+            askers.extend(fleet.sent[newest..].iter().map(|claim| claim.token.clone()));
             if let Some(holder) = key_holder(&before)
-                && asks.as_ref().map(Token::as_str) != Some(holder)
+                && askers.iter().all(|asker| asker.as_str() != holder)
             {
                 prop_assert_eq!(&fleet.world.lock.key, &before, "{:?}", step);
             }
         }
     }
-}
-
-/// Time and evictions are no requests: they may change any key.
-fn continue_with(fleet: &mut RuleFleet, step: &RuleStep) -> Option<Token> {
-    let _ = fleet.run(step);
-    None
 }

@@ -15,7 +15,7 @@ use super::lock::{Ending, Key, LockState, holder};
 use std::time::Duration;
 
 use super::clock::{Clock, LEDGER_AHEAD, Past, horizon_of};
-use super::history::{REASON_UNKNOWN_END, append, of_open};
+use super::history::{NoResult, REASON_UNKNOWN_END, append, of_open};
 use super::listed::ListedTtls;
 use crate::store::contract::{Grant, GrantedRun, JobState, Open, Outcome, RenewReply, Renewal};
 use crate::time::Timestamp;
@@ -169,7 +169,7 @@ fn reopen(
             return None;
         }
         // It ended after these data were written.
-        let why = (Outcome::Unknown, REASON_UNKNOWN_END);
+        let why = NoResult::new(Outcome::Unknown, REASON_UNKNOWN_END);
         record = Some(append(of_open(&run.job, open, why, clock), None));
         let ended = open.token.clone();
         if lock.ending(&ended).is_none() {

@@ -23,7 +23,7 @@ pub fn register(
         return Registered {
             decided_until: beginning,
             now,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
             open: None,
             head: None,
@@ -40,7 +40,7 @@ pub fn register(
     let base = state.base(&registration.fingerprint);
     Registered {
         decided_until: base,
-        decided_later: state.decided_later(base),
+        decided_beyond: state.decided_beyond(base),
         pauses: state.pauses.clone(),
         now,
         open: open.map(|open| open.report(lock, clock)),

@@ -6,7 +6,7 @@
 //! occurrence undecided. On Redis it takes a fraction of the time of the full rules
 //! (`scripts/settled.lua`).
 
-use super::clock::{Clock, LEAD};
+use super::clock::{Clock, LEAD, lead_of};
 use super::lock::{Key, LockState};
 use crate::store::contract::{Claim, ClaimReply, ClaimTarget, JobState, RunStatus};
 
@@ -41,7 +41,7 @@ pub fn settled(
         || !job.waiting.is_empty()
         || due.scheduled_at > job.last
         || job.last > now.plus(LEAD)
-        || due.claimable_from() > now
+        || due.not_before > now.plus(lead_of(due))
     {
         return None;
     }

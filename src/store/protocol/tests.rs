@@ -164,7 +164,7 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
         ClaimReply::Gap {
             last: start,
             horizon: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -192,7 +192,7 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
         ClaimReply::Gap {
             last: start,
             horizon: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -233,7 +233,7 @@ fn a_changed_schedule_has_no_gap_before_it_was_first_seen() {
         ClaimReply::Gap {
             last: before,
             horizon: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -572,12 +572,12 @@ fn a_ledger_remembers_a_hundred_runs_without_the_store_and_then_passes_the_oldes
     }
     let known = world.register("f1");
     assert_eq!(known.decided_until, last);
-    assert_eq!(known.decided_later, (1..=100).map(nth).collect::<Vec<_>>());
+    assert_eq!(known.decided_beyond, (1..=100).map(nth).collect::<Vec<_>>());
     let finish = world.succeeded("101", nth(101));
     world.finish_with(&finish);
     let known = world.register("f1");
     assert_eq!(known.decided_until, nth(1));
-    assert_eq!(known.decided_later, (2..=101).map(nth).collect::<Vec<_>>());
+    assert_eq!(known.decided_beyond, (2..=101).map(nth).collect::<Vec<_>>());
 }
 
 #[test]
@@ -590,10 +590,10 @@ fn a_ledger_begun_by_a_run_without_the_store_remembers_earlier_ones_too() {
         let finish = world.succeeded(who, at);
         world.finish_with(&finish);
     }
-    let beyond = |world: &World| world.job.as_ref().map(|job| job.decided_later.clone());
+    let beyond = |world: &World| world.job.as_ref().map(|job| job.decided_beyond.clone());
     assert_eq!(beyond(&world), Some(vec![first, second, third]));
     // Who registers the job here is told what lies after the watermark alone.
-    assert_eq!(world.register("f1").decided_later, [second, third]);
+    assert_eq!(world.register("f1").decided_beyond, [second, third]);
 }
 
 #[test]

@@ -33,13 +33,13 @@ pub fn terms_of_text(text: &str) -> Option<RunTerms> {
 }
 
 /// Instants in milliseconds, separated by spaces.
-pub fn decided_later_text(beyond: &[Timestamp]) -> String {
+pub fn decided_beyond_text(beyond: &[Timestamp]) -> String {
     let words: Vec<String> = beyond.iter().map(|at| at.millis().to_string()).collect();
     words.join(" ")
 }
 
-/// Parses [`decided_later_text`]; `None` if the text is not valid.
-pub fn decided_later_of_text(text: &str) -> Option<Vec<Timestamp>> {
+/// Parses [`decided_beyond_text`]; `None` if the text is not valid.
+pub fn decided_beyond_of_text(text: &str) -> Option<Vec<Timestamp>> {
     let words = text.split(' ').filter(|word| !word.is_empty());
     let instants = words.map(|word| word.parse().ok().map(Timestamp::from_millis));
     instants.collect()

@@ -3,12 +3,14 @@
 //! An occurrence waits in the ledger, not on a host, so that hosts that join, wake up or restart
 //! agree with the others. Only the first entry can be claimed.
 
+use std::ops::RangeInclusive;
+
 use super::clock::Clock;
 use super::effect::Effect;
 use super::history::{
-    REASON_INTERRUPTED, REASON_NOT_NEWEST, REASON_NOT_RERUN, REASON_QUEUE_FULL, REASON_SUPERSEDED,
-    REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, credit_to_claimant, not_started,
-    of_lost_rerun,
+    NoResult, REASON_INTERRUPTED, REASON_NOT_NEWEST, REASON_NOT_RERUN, REASON_QUEUE_FULL,
+    REASON_SUPERSEDED, REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, credit_to_claimant,
+    not_started, of_lost_rerun,
 };
 use super::lock::{Ending, LockState};
 use crate::names::{JobName, Token};
@@ -28,12 +30,12 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn record(&self, entry: &Waiting, why: (Outcome, &str)) -> Record {
+    fn record(&self, entry: &Waiting, why: NoResult<'_>) -> Record {
         let (job, at) = ((self.job, entry.kind), entry.scheduled_at);
         not_started(job, at, why, self.token, self.clock)
     }
 
-    fn not_started(&self, entry: &Waiting, why: (Outcome, &str)) -> Effect {
+    fn not_started(&self, entry: &Waiting, why: NoResult<'_>) -> Effect {
         append(self.record(entry, why), self.keep)
     }
 
@@ -100,11 +102,11 @@ pub(super) fn expire(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
         .extract_if(.., |entry| entry.deadline < now || unknown(entry));
     late.filter_map(|entry| match &entry.crashed {
         _ if unknown(&entry) => {
-            Some(context.not_started(&entry, (Outcome::Unknown, REASON_UNKNOWN)))
+            Some(context.not_started(&entry, NoResult::new(Outcome::Unknown, REASON_UNKNOWN)))
         }
         Some(crashed) => Some(context.interrupted(&entry, crashed, REASON_NOT_RERUN)),
         None if entry.kind == Kind::Rerun => None,
-        None => Some(context.not_started(&entry, (Outcome::Missed, REASON_TOO_LATE))),
+        None => Some(context.not_started(&entry, NoResult::missed(REASON_TOO_LATE))),
     })
     .collect()
 }
@@ -119,7 +121,7 @@ pub(super) fn skip_all(job: &mut JobState, pause: &Pause, context: Context<'_>) 
         .filter_map(|entry| match &entry.crashed {
             Some(crashed) => Some(context.interrupted(&entry, crashed, &not_rerun)),
             None if entry.kind == Kind::Rerun => None,
-            None => Some(context.not_started(&entry, (Outcome::Skipped, &reason))),
+            None => Some(context.not_started(&entry, NoResult::skipped(&reason))),
         })
         .collect()
 }
@@ -144,7 +146,7 @@ pub(super) fn outdate(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
     let stale = |entry: &mut Waiting| entry.kind == Kind::CatchUp && entry.yields;
     let stale = job.waiting.extract_if(.., stale);
     stale
-        .map(|entry| context.not_started(&entry, (Outcome::Missed, REASON_NOT_NEWEST)))
+        .map(|entry| context.not_started(&entry, NoResult::missed(REASON_NOT_NEWEST)))
         .collect()
 }
 
@@ -152,7 +154,7 @@ pub(super) fn outdate(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
 pub(super) fn supersede(job: &mut JobState, entry: Waiting, context: Context<'_>) -> Vec<Effect> {
     let superseded = job.waiting.extract_if(.., |other| other.yields);
     let effects = superseded
-        .map(|other| context.not_started(&other, (Outcome::Skipped, REASON_SUPERSEDED)))
+        .map(|other| context.not_started(&other, NoResult::skipped(REASON_SUPERSEDED)))
         .collect();
     job.last = job.last.max(entry.scheduled_at);
     job.waiting.push(entry);
@@ -171,7 +173,7 @@ pub(super) fn enqueue(
     let before = job.last;
     job.last = job.last.max(entry.scheduled_at);
     if full {
-        let why = (Outcome::Skipped, REASON_QUEUE_FULL);
+        let why = NoResult::skipped(REASON_QUEUE_FULL);
         return Err(append_after(
             before,
             context.record(&entry, why),
@@ -183,7 +185,7 @@ pub(super) fn enqueue(
 }
 
 /// Returns the entry of an occurrence that was granted and returned before anything ran.
-pub(crate) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
+pub(super) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
     Waiting {
         scheduled_at,
         kind: open.kind,
@@ -196,17 +198,16 @@ pub(crate) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
 }
 
 /// Removes the entries that a late result decides: the rerun of the run under `token`, and the
-/// occurrences from `from` to `until`.
+/// occurrences that are `decided`.
 pub(super) fn settle_by_result(
     job: &mut JobState,
     token: &Token,
-    range: Option<(Timestamp, Timestamp)>,
+    decided: Option<&RangeInclusive<Timestamp>>,
 ) {
     job.waiting.retain(|entry| {
         let crashed = entry.crashed.as_ref().is_some_and(|c| c.token == *token);
-        let decided = range
-            .is_some_and(|(from, until)| from <= entry.scheduled_at && entry.scheduled_at <= until);
-        !crashed && (!decided || entry.kind == Kind::Rerun)
+        let is_decided = decided.is_some_and(|range| range.contains(&entry.scheduled_at));
+        !crashed && (!is_decided || entry.kind == Kind::Rerun)
     });
 }
 

@@ -9,7 +9,7 @@ use super::proposal::build_proposal;
 use super::request::Transition;
 use super::trust::Trust;
 use crate::names::Token;
-use crate::store::protocol::{Clock, Effect, JobState, LockState};
+use crate::store::protocol::{Clock, JobState, LockState};
 use crate::store::redis::node::{Ballot, PrepareReply, PrepareStatus, Proposal, RequestTarget};
 
 /// Who makes a request.
@@ -65,14 +65,13 @@ pub enum Decision<R> {
     TooFew,
 }
 
-/// Applies the rules to the merged replies. `rules` returns the reply, the effects, and whether the
-/// lock is taken.
+/// Applies the rules to the merged replies.
 pub fn decide<R>(
     (target, ballot): (&RequestTarget, Ballot),
     replies: &[PrepareReply],
     quorum: usize,
     requester: Requester<'_>,
-    rules: impl Fn(&mut LockState, &mut Option<JobState>, Clock) -> (R, Vec<Effect>, bool),
+    rules: impl Fn(&mut LockState, &mut Option<JobState>, Clock) -> Transition<R>,
 ) -> Decision<R> {
     let counting = match check_quorum(replies, quorum) {
         QuorumCheck::Recovering(_) if requester.reports => {
@@ -99,14 +98,7 @@ pub fn decide<R>(
     {
         return Decision::TooFew;
     }
-    let applied = apply_rules(&merged, &|lock: &mut _, job: &mut _, clock| {
-        let (reply, effects, taken) = rules(lock, job, clock);
-        Transition {
-            reply,
-            effects,
-            taken,
-        }
-    });
+    let applied = apply_rules(&merged, &rules);
     if !requester.spares.is_zero() && closes_anothers_run(&merged, applied.job.as_ref(), requester)
     {
         return Decision::Recovering(requester.spares);

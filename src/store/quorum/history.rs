@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use crate::names::RunId;
 use crate::store::protocol::is_provisional;
 use crate::store::redis::node::HistoryEntry;
 use crate::store::{Outcome, Record};
@@ -15,6 +16,39 @@ use crate::store::{Outcome, Record};
 pub(super) fn merged_records(found: Vec<Vec<HistoryEntry>>) -> Vec<Record> {
     let all = merge_histories(found);
     all.into_iter().map(|entry| entry.record).collect()
+}
+
+/// Returns the failures of all jobs that any node has, each once, newest first, without those that a
+/// later result of their runs replaced.
+///
+/// A result that is no failure is not here, and a node that missed it still has the provisional record. A
+/// majority wrote every record that was decided. So if a majority lacks it, although their failures reach
+/// further back, at least one of them has removed it for the result.
+pub(super) fn merged_failures(mut found: Vec<Vec<HistoryEntry>>, quorum: usize) -> Vec<Record> {
+    let nodes: Vec<_> = found
+        .iter()
+        .map(|entries| known_failures(entries))
+        .collect();
+    let is_replaced = |entry: &HistoryEntry| {
+        let run_id = entry.record.run_id.as_ref();
+        let denies = |(oldest, provisional): &&(Option<_>, HashSet<_>)| {
+            oldest.is_some_and(|oldest| oldest < entry.id)
+                && run_id.is_some_and(|run_id| !provisional.contains(run_id))
+        };
+        is_provisional(&entry.record) && nodes.iter().filter(denies).count() >= quorum
+    };
+    for entries in &mut found {
+        entries.retain(|entry| !is_replaced(entry));
+    }
+    merged_records(found)
+}
+
+/// Returns the position of a node's oldest failure, and the runs of its provisional records.
+fn known_failures(entries: &[HistoryEntry]) -> (Option<(u64, u64)>, HashSet<RunId>) {
+    let oldest = entries.iter().map(|entry| entry.id).min();
+    let provisional = entries.iter().filter(|it| is_provisional(&it.record));
+    let runs = provisional.filter_map(|it| it.record.run_id.clone());
+    (oldest, runs.collect())
 }
 
 /// Returns all entries that any node has, each once, newest first. A node that was away lacks some,

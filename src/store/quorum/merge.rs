@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::blocks::Blocks;
 use super::clock::{after, deciding_clock, latest_deciding, lost_at, whole_millis};
 use crate::names::Token;
-use crate::store::protocol::{Clock, JobState, LockState, given_back, horizon_of};
+use crate::store::protocol::{Clock, JobState, LockState, horizon_of};
 use crate::store::redis::node::{
     Ballot, JobView, KeyHolder, LockView, PrepareReply, PrepareStatus,
 };
@@ -267,7 +267,7 @@ impl MergedState {
             && let Some(open) = job.open.take()
             && let Some(scheduled_at) = open.scheduled_at
         {
-            job.put_back(given_back(&open, scheduled_at));
+            job.give_back(&open, scheduled_at);
         }
         if self.lock.token.as_ref() == Some(token) {
             self.lock.token = None;

@@ -50,6 +50,7 @@ pub use self::merge::{
     Doubt, MergedState, QuorumCheck, check_quorum, check_quorum_for_holder, is_preempted, merge,
     quorum,
 };
+pub use self::request::Transition;
 pub use self::trust::Trust;
 pub use super::redis::node::{
     AcceptReply, AcceptStatus, Ballot, ExtendReply, HistoryEntry, JobView, KeyHolder, LockView,
@@ -68,7 +69,7 @@ use async_trait::async_trait;
 
 use self::proposer::Proposer;
 use self::repair::RepairLoop;
-use self::request::{QuorumReply, QuorumRequest, QuorumWait, Transition};
+use self::request::{QuorumReply, QuorumRequest, QuorumWait};
 use super::protocol;
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
@@ -79,7 +80,7 @@ use super::{
     relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 /// The store on a majority of nodes.
 #[derive(Debug)]
@@ -138,17 +139,20 @@ impl Store for QuorumStore {
         let done = self
             .proposer
             .transact(&request, |lock, job, clock| {
+                // The nodes read their clocks before this. A claim ahead of its instant need not wait
+                // again for the time that the nodes take to accept it.
+                let read = BootInstant::now();
                 let (reply, effects) = protocol::claim(lock, job, clock, claim);
                 let taken = matches!(reply, ClaimReply::Granted { .. });
                 Transition {
-                    reply,
+                    reply: (reply, read),
                     effects,
                     taken,
                 }
             })
             .await?;
         Ok(match done {
-            QuorumReply::Reply(reply) => reply,
+            QuorumReply::Reply((reply, read)) => reply.after(BootInstant::now().since(read)),
             QuorumReply::Recovering(remaining) => ClaimReply::Recovering { remaining },
         })
     }
@@ -389,7 +393,7 @@ impl Store for QuorumStore {
         });
         let found = self.all_there(replies).await?;
         let (found, unreadable): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let mut records = history::merged_records(found);
+        let mut records = history::merged_failures(found, nodes.quorum());
         records.truncate(limit);
         Ok(History {
             records,

@@ -1,5 +1,7 @@
 //! The registry on several nodes: each node keeps the entries that it received, and the newest entry
 //! of each host counts. Every majority that is read shares a node with the one that was written.
+//!
+//! Each request goes to all nodes, and waits for all but those that failed recently.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

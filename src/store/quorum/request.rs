@@ -45,16 +45,18 @@ impl<'a> QuorumRequest<'a> {
 
 /// The result of applying the rules once.
 #[derive(Debug)]
-pub(super) struct Transition<R> {
-    pub(super) reply: R,
-    pub(super) effects: Vec<Effect>,
+pub struct Transition<R> {
+    /// The reply to the request.
+    pub reply: R,
+    /// What else the nodes write.
+    pub effects: Vec<Effect>,
     /// The lock is taken for the token in the state.
-    pub(super) taken: bool,
+    pub taken: bool,
 }
 
 impl<R> Transition<R> {
     /// Returns the result of rules that take no lock.
-    pub(super) fn of(reply: R, effects: Vec<Effect>) -> Self {
+    pub fn of(reply: R, effects: Vec<Effect>) -> Self {
         Self {
             reply,
             effects,

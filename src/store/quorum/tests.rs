@@ -7,7 +7,7 @@ use std::slice;
 use std::time::Duration;
 
 use super::condition::judge;
-use super::history::{merged_records, with_rising_ids};
+use super::history::{merged_failures, merged_records, with_rising_ids};
 use super::merge::{QuorumCheck, check_quorum, is_preempted, merge, quorum};
 use super::nodes::Nodes;
 use super::renew::Tally;
@@ -96,7 +96,7 @@ fn running(number: u64, last: i64, who: u8) -> PrepareReply {
         waiting: Vec::new(),
         fingerprints: Vec::new(),
         moved: None,
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
         summary: crate::store::Summary::default(),
     };
@@ -386,6 +386,37 @@ fn histories_of_nodes_are_one_history() {
         entry(20, None, ran.clone()),
     ];
     assert_eq!(merged_records(vec![wrong, right]), [another, ran, whole]);
+}
+
+#[test]
+fn a_provisional_failure_that_a_majority_has_removed_was_replaced_by_a_result() {
+    let failed = |n: i64, outcome| Record {
+        run_id: Some(RunId::from_text(&format!("r{n}"))),
+        outcome,
+        ..run(n)
+    };
+    let interrupted = failed(2, Outcome::Interrupted);
+    let lacks = vec![entry(10, None, failed(1, Outcome::Failed))];
+    let has = vec![
+        entry(20, None, interrupted.clone()),
+        entry(10, None, failed(1, Outcome::Failed)),
+    ];
+    let shows = |nodes: &[&Vec<HistoryEntry>]| {
+        let found = nodes.iter().map(|node| (*node).clone()).collect();
+        merged_failures(found, 2).contains(&interrupted)
+    };
+    assert!(!shows(&[&has, &lacks, &lacks]));
+    assert!(shows(&[&has, &has, &lacks]));
+    // The node that is away may be one of those that have it.
+    assert!(shows(&[&has, &lacks]));
+    // A node that lost its data, or keeps fewer failures, does not know.
+    let lost = vec![entry(30, None, failed(3, Outcome::Failed))];
+    assert!(shows(&[&has, &lacks, &lost]));
+    assert!(shows(&[&has, &lacks, &Vec::new()]));
+    // What is not provisional is not replaced.
+    let only = vec![entry(20, None, failed(2, Outcome::Failed))];
+    let all = merged_failures(vec![only, lacks.clone(), lacks], 2);
+    assert_eq!(all.len(), 2, "{all:?}");
 }
 
 #[test]

@@ -200,10 +200,6 @@ impl Proposer {
         ),
         sent: Instant,
     ) -> Result<(Round<R>, VoteState), StoreError> {
-        let told = |lock: &mut _, job: &mut _, clock| {
-            let transition = rules(lock, job, clock);
-            (transition.reply, transition.effects, transition.taken)
-        };
         let quorum = self.nodes.quorum();
         let requester = Requester {
             token: request.me,
@@ -211,7 +207,7 @@ impl Proposer {
             spares: self.outage.spares(&request.lock.name),
         };
         let (proposal, taken, trust, reply) =
-            match decide((target, ballot), &heard.replies, quorum, requester, told) {
+            match decide((target, ballot), &heard.replies, quorum, requester, rules) {
                 Decision::Reply(reply) => {
                     return Ok((Round::Done(QuorumReply::Reply(reply)), VoteState::Kept));
                 }

@@ -6,6 +6,8 @@ use redis::Cmd;
 use super::codec::call::Call;
 
 const CLOCK: &str = include_str!("scripts/clock.lua");
+const TOKEN: &str = include_str!("scripts/token.lua");
+const KEEPING: &str = include_str!("scripts/keeping.lua");
 const BASE: &str = include_str!("scripts/base.lua");
 const LOCK: &str = include_str!("scripts/lock.lua");
 const JOB: &str = include_str!("scripts/job.lua");
@@ -45,7 +47,7 @@ impl Script {
             Flags::AllowOom => "#!lua flags=allow-oom",
             Flags::ReadOnly => "#!lua flags=no-writes",
         };
-        Self::of(&[&[shebang, CLOCK, BASE], parts, &[operation]].concat())
+        Self::of(&[&[shebang, CLOCK, TOKEN, KEEPING, BASE], parts, &[operation]].concat())
     }
 
     fn of(parts: &[&str]) -> Self {
@@ -129,7 +131,9 @@ impl Scripts {
             claim: Script::of(&[
                 "#!lua",
                 CLOCK,
+                TOKEN,
                 include_str!("scripts/settled.lua"),
+                KEEPING,
                 BASE,
                 include_str!("scripts/granted.lua"),
                 LOCK,
@@ -140,7 +144,19 @@ impl Scripts {
             ]),
             renew: Script::new(AllowOom, &[], include_str!("scripts/renew.lua")),
             reassert: Script::new(AllowOom, all, include_str!("scripts/reassert.lua")),
-            finish: Script::new(AllowOom, all, include_str!("scripts/finish.lua")),
+            finish: Script::of(&[
+                "#!lua flags=allow-oom",
+                CLOCK,
+                TOKEN,
+                KEEPING,
+                include_str!("scripts/ended.lua"),
+                BASE,
+                LOCK,
+                JOB,
+                HISTORY,
+                SUMMARY,
+                include_str!("scripts/finish.lua"),
+            ]),
             settle: Script::new(Ordinary, all, include_str!("scripts/settle.lua")),
             pause: Script::new(AllowOom, &[LOCK, JOB], include_str!("scripts/pause.lua")),
             attempt: Script::new(AllowOom, &[JOB], include_str!("scripts/attempt.lua")),

@@ -1,5 +1,5 @@
 //! The store over any [`Route`]: each operation calls a script and reads its reply. It is the only
-//! implementation of [`Store`] on Redis, except for the majority of several nodes.
+//! implementation of [`Store`](crate::store::Store) on Redis, except for the majority of several nodes.
 
 mod claims;
 mod histories;

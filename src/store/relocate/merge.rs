@@ -124,13 +124,16 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
         )
     });
     // One that a host ran without the store, and reported under the lock of its own list, is decided.
-    let decided_later: Vec<Timestamp> = counting
+    let decided_beyond: Vec<Timestamp> = counting
         .iter()
-        .flat_map(|it| it.state.decided_later.iter().copied())
+        .flat_map(|it| it.state.decided_beyond.iter().copied())
         .collect();
-    all.retain(|entry| entry.kind == Kind::Rerun || !decided_later.contains(&entry.scheduled_at));
+    all.retain(|entry| entry.kind == Kind::Rerun || !decided_beyond.contains(&entry.scheduled_at));
+    let opened = state.open.as_ref().and_then(|open| open.scheduled_at);
+    if let Some(at) = opened.filter(|at| decided_beyond.contains(at)) {
+        state.note_decided(at);
+    }
     for mut entry in all {
-        let opened = state.open.as_ref().and_then(|open| open.scheduled_at);
         let mut known = state.waiting.iter().map(|it| it.scheduled_at).chain(opened);
         if known.any(|at| at == entry.scheduled_at) {
             // Hosts that each had their own ledger owe one run of it together. A crashed run of
@@ -146,7 +149,7 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
 
 /// Adds the occurrences after the watermark that any of the ledgers has decided.
 fn decide_beyond(state: &mut JobState, sources: &[&JobState]) {
-    for at in sources.iter().flat_map(|source| &source.decided_later) {
+    for at in sources.iter().flat_map(|source| &source.decided_beyond) {
         state.decide_beyond(*at);
     }
 }
@@ -204,7 +207,8 @@ fn waiting_of(open: &Open, lease_end: Timestamp) -> Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::contract::{LockRef, Moved};
+    use crate::names::{RunId, Token};
+    use crate::store::contract::{LockRef, Moved, RunTerms};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_secs(seconds)
@@ -232,11 +236,11 @@ mod tests {
         result.decide_beyond(at(24));
         let state = merged(&[&begun(9), &result]);
         assert_eq!(
-            (state.last, state.decided_later),
+            (state.last, state.decided_beyond),
             (at(9), vec![at(18), at(24)])
         );
         let state = merged(&[&begun(21), &result]);
-        assert_eq!((state.last, state.decided_later), (at(21), vec![at(24)]));
+        assert_eq!((state.last, state.decided_beyond), (at(21), vec![at(24)]));
     }
 
     #[test]
@@ -269,6 +273,27 @@ mod tests {
     }
 
     #[test]
+    fn a_move_keeps_in_mind_that_the_open_run_is_decided_under_another_lock() {
+        let mut fleet = begun(24);
+        fleet.open = Some(Open {
+            scheduled_at: Some(at(21)),
+            run_id: RunId::from_text("run"),
+            token: Token::from_text("host:1:run:0"),
+            attempt: 1,
+            kind: Kind::Schedule,
+            fence: 1,
+            started_at: at(21),
+            host: "host".to_owned(),
+            terms: RunTerms::NONE,
+        });
+        let mut result = JobState::starting_after(at(17));
+        result.decide_beyond(at(18));
+        assert_eq!(merged(&[&fleet, &result]).decided_beyond, []);
+        result.decide_beyond(at(21));
+        assert_eq!(merged(&[&fleet, &result]).decided_beyond, [at(21)]);
+    }
+
+    #[test]
     fn a_tombstone_without_data_hides_nothing_of_the_ledger_that_another_host_continues() {
         let fleet = begun(27);
         let blank = JobState {
@@ -294,7 +319,7 @@ mod tests {
         assert_eq!(merged(&[&begun(9), &begun(12)]).last, at(12));
         let manual = JobState::starting_after(at(18));
         let state = merged(&[&begun(9), &manual]);
-        assert_eq!((state.last, state.decided_later), (at(9), Vec::new()));
+        assert_eq!((state.last, state.decided_beyond), (at(9), Vec::new()));
         assert_eq!(merged(&[&manual]).last, at(18), "no other is known");
     }
 }

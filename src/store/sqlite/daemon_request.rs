@@ -24,18 +24,18 @@ pub(super) fn file(
     work.db
         .prepare_cached("DELETE FROM requests WHERE filed_at <= ?")?
         .execute([now.minus(REQUEST_KEPT_FOR).millis()])?;
-    let known: (bool, i64) = work.db.query_row(
+    let (is_known, kept): (bool, i64) = work.db.query_row(
         "SELECT coalesce(max(id = ?), 0), count(*) FROM requests",
         [request.id.as_str()],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
-    if known.0 {
+    if is_known {
         return Ok(Filed::Kept);
     }
     if deadline <= now {
         return Ok(Filed::Late);
     }
-    if usize::try_from(known.1).unwrap_or(0) >= REQUESTS_KEPT {
+    if usize::try_from(kept).unwrap_or(0) >= REQUESTS_KEPT {
         return Ok(Filed::Full);
     }
     work.db

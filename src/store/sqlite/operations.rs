@@ -5,7 +5,9 @@ use super::context::WorkContext;
 use super::error::SqliteFailure;
 use super::history;
 use super::lifetimes;
-use super::rows::{id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock};
+use super::rows::{
+    Change, id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock,
+};
 use crate::names::JobName;
 use crate::store::protocol::{self, Effect, JobState, Key, LockState};
 use crate::store::{
@@ -30,9 +32,17 @@ fn transition<T>(
     let (mut lease, mut state) = (lock_before.clone(), job_before.clone());
     let (reply, effects) = run(&mut lease, &mut state);
     protocol::summarize(&mut state, &effects, work.now.clock);
-    save_lock(work.db, &id, (&lock_before, &lease), &work.now)?;
+    let change = Change {
+        before: &lock_before,
+        after: &lease,
+    };
+    save_lock(work.db, &id, change, &work.now)?;
     if let Some(job) = job {
-        save_job(work.db, &id, job, (job_before.as_ref(), state.as_ref()))?;
+        let change = Change {
+            before: job_before.as_ref(),
+            after: state.as_ref(),
+        };
+        save_job(work.db, &id, job, change)?;
         if job_before != state || !effects.is_empty() {
             lifetimes::note_change(work, lock, job)?;
         }
@@ -153,7 +163,10 @@ pub(super) fn register(
             let before = load_job(work.db, &id, &registration.job)?;
             let mut state = before.clone();
             let reply = protocol::register(&lock, &mut state, work.now.clock, registration);
-            let change = (before.as_ref(), state.as_ref());
+            let change = Change {
+                before: before.as_ref(),
+                after: state.as_ref(),
+            };
             save_job(work.db, &id, &registration.job, change)?;
             Ok(reply)
         })

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use super::clock::TransactionTime;
 use super::context::WorkContext;
 use super::error::SqliteFailure;
-use super::rows::{id_of, load_job, save_job};
+use super::rows::{Change, id_of, load_job, save_job};
 use crate::names::{HostName, JobName};
 use crate::store::registry::{FAR_AHEAD, LISTED_FOR};
 use crate::store::{Beginning, Entry, Listing, Standing, protocol};
@@ -21,12 +21,11 @@ pub(super) fn begin(
             let before = load_job(work.db, &id, &beginning.job)?;
             let mut state = before.clone();
             let done = protocol::begin(&mut state, work.now.clock, beginning);
-            save_job(
-                work.db,
-                &id,
-                &beginning.job,
-                (before.as_ref(), state.as_ref()),
-            )?;
+            let change = Change {
+                before: before.as_ref(),
+                after: state.as_ref(),
+            };
+            save_job(work.db, &id, &beginning.job, change)?;
             Ok(done)
         })
         .collect()

@@ -7,7 +7,7 @@ use super::clock::TransactionTime;
 use super::error::{RowKey, SqliteFailure};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{
-    Ending, JobState, Key, LockState, Open, decided_later_of_text, decided_later_text,
+    Ending, JobState, Key, LockState, Open, decided_beyond_of_text, decided_beyond_text,
     pauses_of_text, pauses_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
 };
 use crate::store::{Fingerprint, Lock, LockKey, RunTerms};
@@ -147,11 +147,17 @@ pub(super) fn save_lease(
     Ok(())
 }
 
+/// A state before and after an operation.
+pub(super) struct Change<T> {
+    pub(super) before: T,
+    pub(super) after: T,
+}
+
 /// Writes what an operation changed in a lock.
 pub(super) fn save_lock(
     db: &Connection,
     id: &str,
-    (before, after): (&LockState, &LockState),
+    Change { before, after }: Change<&LockState>,
     now: &TransactionTime,
 ) -> Result<(), SqliteFailure> {
     if before.finished != after.finished {
@@ -204,7 +210,7 @@ pub(super) fn load_job(
     let [waiting, beyond, pauses] = lists;
     let waiting = waiting_of_text(&waiting)
         .ok_or_else(|| of_job().unreadable("the waiting list is not valid"))?;
-    let beyond = decided_later_of_text(&beyond)
+    let beyond = decided_beyond_of_text(&beyond)
         .ok_or_else(|| of_job().unreadable("the instants beyond the watermark are not valid"))?;
     let pauses =
         pauses_of_text(&pauses).ok_or_else(|| of_job().unreadable("the pauses are not valid"))?;
@@ -216,7 +222,7 @@ pub(super) fn load_job(
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default(),
         last: Timestamp::from_millis(last),
-        decided_later: beyond,
+        decided_beyond: beyond,
         pauses,
         open,
         waiting,
@@ -253,7 +259,7 @@ pub(super) fn save_job(
     db: &Connection,
     id: &str,
     job: &JobName,
-    (before, after): (Option<&JobState>, Option<&JobState>),
+    Change { before, after }: Change<Option<&JobState>>,
 ) -> Result<(), SqliteFailure> {
     let Some(state) = after.filter(|_| before != after) else {
         return Ok(());
@@ -289,7 +295,7 @@ pub(super) fn save_job(
         open.map(|open| terms_text(&open.terms)),
         waiting_text(&state.waiting),
         moved,
-        decided_later_text(&state.decided_later),
+        decided_beyond_text(&state.decided_beyond),
         pauses_text(&state.pauses),
         serde_json::json!(state.summary).to_string(),
     ])?;

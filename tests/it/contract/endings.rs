@@ -83,6 +83,22 @@ pub(crate) async fn a_rerun_that_is_given_back_is_still_to_be_rerun(subject: &im
     assert_eq!(scene.outcomes().await, [Outcome::Interrupted]);
 }
 
+pub(crate) async fn what_is_given_back_stays_decided_by_a_run_without_the_store(
+    subject: &impl Subject,
+) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    scene.finish(&scene.success("alone", 1)).await;
+    // Those that are decided beyond it do not displace it.
+    scene.finish(&scene.success("later", 3)).await;
+    assert_eq!(scene.give_back("a").await, FinishReply::Released);
+    let reply = scene.send(&scene.claim("b", 1)).await;
+    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    let outcomes = scene.outcomes().await;
+    assert_eq!(outcomes, [Outcome::Succeeded, Outcome::Succeeded]);
+    assert_eq!(scene.register().await.decided_beyond, [scene.at(3)]);
+}
+
 pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_before_it(
     subject: &impl Subject,
 ) {
@@ -100,7 +116,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
     // The fifth was in another host's hands meanwhile, and the fourth was passed over.
     let registered = scene.register().await;
     assert_eq!(registered.decided_until, scene.at(3));
-    assert_eq!(registered.decided_later, [scene.at(6)]);
+    assert_eq!(registered.decided_beyond, [scene.at(6)]);
     let fifth = Due {
         prev: Some(scene.at(4)),
         ..scene.due(5)
@@ -108,7 +124,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
     let gap = |last| ClaimReply::Gap {
         last: scene.at(last),
         horizon: None,
-        decided_later: vec![scene.at(6)],
+        decided_beyond: vec![scene.at(6)],
         pauses: Vec::new(),
     };
     let reply = scene.send(&scene.claim_due("d", fifth.clone())).await;

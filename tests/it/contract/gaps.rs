@@ -37,7 +37,7 @@ pub(crate) async fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step(
         ClaimReply::Gap {
             last,
             horizon: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -105,7 +105,7 @@ pub(crate) async fn a_stale_gap_answer_changes_nothing(subject: &impl Subject) {
         ClaimReply::Gap {
             last,
             horizon: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -192,7 +192,7 @@ pub(crate) async fn a_changed_schedule_has_no_gap_before_it_was_first_seen(subje
         ClaimReply::Gap {
             last,
             horizon: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );

@@ -57,6 +57,7 @@ macro_rules! contract {
                 what_is_given_back_after_a_later_one_waits_again,
                 a_rerun_that_is_given_back_is_still_to_be_rerun,
                 a_run_without_the_store_decides_its_occurrence_and_none_before_it,
+                what_is_given_back_stays_decided_by_a_run_without_the_store,
                 a_run_closed_without_a_verdict_gets_one,
                 a_renewal_says_renewed_taken_or_absent,
                 a_lock_gone_before_its_lease_end_is_its_holders_alone,

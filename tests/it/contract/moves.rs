@@ -146,7 +146,7 @@ pub(crate) async fn runs_without_the_store_move_along_in_whatever_order_they_are
     scene.moves(&other, vec![scene.lock.clone()]).await;
     let registered = there.register().await;
     assert_eq!(registered.decided_until, scene.start);
-    assert_eq!(registered.decided_later, [2, 4, 6].map(|n| scene.at(n)));
+    assert_eq!(registered.decided_beyond, [2, 4, 6].map(|n| scene.at(n)));
 }
 
 /// Neither a move that is finished nor a run without the store that the watermark has passed is unusual.

@@ -1,5 +1,7 @@
 //! The contract on Redis: a server of its own for each case.
 
+mod short_ways;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,10 +94,15 @@ contract!(redis);
 
 /// How often scripts and clients have read several fields of a key so far.
 fn reads(server: &RedisServer) -> u32 {
+    calls(server, "hmget")
+}
+
+/// How often scripts and clients have sent a command so far.
+fn calls(server: &RedisServer, command: &str) -> u32 {
     let stats = server.text(&["INFO", "commandstats"]);
-    let calls = stats.split("cmdstat_hmget:calls=").nth(1);
-    let calls = calls.and_then(|rest| rest.split(',').next()?.parse().ok());
-    calls.expect("the server counts its commands")
+    let of_command = stats.split(&format!("cmdstat_{command}:calls=")).nth(1);
+    let calls = of_command.and_then(|rest| rest.split(',').next()?.parse().ok());
+    calls.unwrap_or(0)
 }
 
 #[tokio::test]

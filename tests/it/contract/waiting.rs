@@ -287,7 +287,7 @@ pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Su
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -300,7 +300,7 @@ pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Su
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );

@@ -10,9 +10,13 @@ fn a_dead_hosts_run_is_run_again_or_recorded_as_interrupted() {
     let redis = RedisServer::start();
     let (again, once) = (RunLog::new(), RunLog::new());
     let list = format!(
-        "store: {}\ndefaults: {{ {SHORT} }}\njobs:\n\
-         \x20 - {{ name: again, every: 10s, on_crash: rerun, command: '{}; test $CRONLATCH_ATTEMPT = 1 && sleep 60; {}' }}\n\
-         \x20 - {{ name: once, every: 10s, command: '{}' }}\n",
+        "\
+store: {}
+defaults: {{ {SHORT} }}
+jobs:
+  - {{ name: again, every: 10s, on_crash: rerun, command: '{}; test $CRONLATCH_ATTEMPT = 1 && sleep 60; {}' }}
+  - {{ name: once, every: 10s, command: '{}' }}
+",
         redis.url(),
         again.begin(),
         RunLog::end(),
@@ -45,9 +49,13 @@ fn a_stolen_lease_ends_the_job_and_stays_with_the_thief() {
     let redis = RedisServer::start();
     let (ending, staying) = (RunLog::new(), RunLog::new());
     let list = format!(
-        "store: {}\ndefaults: {{ {SHORT} }}\njobs:\n\
-         \x20 - {{ name: ends, every: 1s, command: '{}' }}\n\
-         \x20 - {{ name: stays, every: 1s, on_lost: continue, command: '{}' }}\n",
+        "\
+store: {}
+defaults: {{ {SHORT} }}
+jobs:
+  - {{ name: ends, every: 1s, command: '{}' }}
+  - {{ name: stays, every: 1s, on_lost: continue, command: '{}' }}
+",
         redis.url(),
         ending.endless_job(),
         staying.job("3"),
@@ -62,7 +70,7 @@ fn a_stolen_lease_ends_the_job_and_stays_with_the_thief() {
     let lost = |r: &serde_json::Value| r["outcome"] == "lease_lost";
     let lost = wait_record(&mut daemon, "ends", "lease lost", lost);
     assert!(has(&lost["reason"], "another holder"), "{lost:#}");
-    daemon.wait_log(&["lease lost", "job=stays", "it continues"]);
+    daemon.wait_log(&["the lease was lost (", "job=stays", "the run continues"]);
     let ran = |r: &serde_json::Value| r["outcome"] == "succeeded";
     wait_record(&mut daemon, "stays", "its own end", ran);
     for job in ["ends", "stays"] {

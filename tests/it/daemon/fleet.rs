@@ -8,8 +8,15 @@ use super::{assert_no_silence, records};
 fn three_hosts_run_each_occurrence_once(store: &str) {
     let log = RunLog::new();
     let jobs = format!(
-        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    on_overlap: queue\n    \
-         queue_limit: 100\n    command: '{}'\n",
+        "\
+store: {store}
+jobs:
+  - name: tick
+    every: 1s
+    on_overlap: queue
+    queue_limit: 100
+    command: '{}'
+",
         log.job("0.05")
     );
     let mut hosts: Vec<Daemon> = ["one", "two", "three"]
@@ -57,10 +64,12 @@ fn a_job_for_other_hosts_and_a_disabled_one_do_not_run() {
     let log = RunLog::new();
     let command = log.job("0");
     let jobs = format!(
-        "jobs:\n\
-         \x20 - {{ name: theirs, every: 1s, hosts: [db-*], command: '{command}' }}\n\
-         \x20 - {{ name: off, every: 1s, enabled: false, command: '{command}' }}\n\
-         \x20 - {{ name: ours, every: 1s, hosts: ['web-?'], command: '{command}' }}\n"
+        "\
+jobs:
+  - {{ name: theirs, every: 1s, hosts: [db-*], command: '{command}' }}
+  - {{ name: off, every: 1s, enabled: false, command: '{command}' }}
+  - {{ name: ours, every: 1s, hosts: ['web-?'], command: '{command}' }}
+"
     );
     let daemon = Daemon::on("web-1", jobs).start();
     wait_until("ours ran twice", || log.entries().len() >= 2);

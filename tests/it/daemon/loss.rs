@@ -11,7 +11,12 @@ fn a_job_lives_through_the_loss_of_all_data_and_nobody_runs_beside_it() {
     let redis = RedisServer::start();
     let log = RunLog::new();
     let list = format!(
-        "store: {}\ndefaults: {{ {SHORT} }}\njobs:\n  - {{ name: job, every: 1s, command: '{}' }}\n",
+        "\
+store: {}
+defaults: {{ {SHORT} }}
+jobs:
+  - {{ name: job, every: 1s, command: '{}' }}
+",
         redis.url(),
         log.job("5"),
     );
@@ -54,7 +59,12 @@ fn what_ran_after_the_snapshot_that_a_server_restarts_with_does_not_run_again() 
     let mut redis = RedisServer::start();
     let log = RunLog::new();
     let list = format!(
-        "store: {}\ndefaults: {{ {SHORT} }}\njobs:\n  - {{ name: job, every: 3s, catch_up: all, command: '{}' }}\n",
+        "\
+store: {}
+defaults: {{ {SHORT} }}
+jobs:
+  - {{ name: job, every: 3s, catch_up: all, command: '{}' }}
+",
         redis.url(),
         log.job("0"),
     );
@@ -88,7 +98,12 @@ fn what_ran_after_the_snapshot_that_a_server_restarts_with_does_not_run_again() 
 fn a_first_start_without_init_says_why_it_waits_and_until_when() {
     let redis = RedisServer::builder().unmarked().start();
     let list = format!(
-        "store: {}\ndefaults: {{ {SHORT} }}\njobs:\n  - {{ name: job, every: 1s, command: 'true' }}\n",
+        "\
+store: {}
+defaults: {{ {SHORT} }}
+jobs:
+  - {{ name: job, every: 1s, command: 'true' }}
+",
         redis.url(),
     );
     let mut daemon = Daemon::on("host", list).start();

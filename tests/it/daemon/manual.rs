@@ -22,8 +22,16 @@ fn trigger(list: &Path, host: &str, job: &str) -> Child {
 fn a_killed_trigger_is_interrupted(store: &str) {
     let runs = RunLog::new();
     let list = format!(
-        "store: {store}\njobs:\n  - name: off\n    enabled: false\n    every: 1h\n    lock: {{ ttl: 3s }}\n    \
-         kill_grace: 200ms\n    command: '{}'\n",
+        "\
+store: {store}
+jobs:
+  - name: off
+    enabled: false
+    every: 1h
+    lock: {{ ttl: 3s }}
+    kill_grace: 200ms
+    command: '{}'
+",
         runs.endless_job()
     );
     let mut daemon = Daemon::on("other", list).start();
@@ -62,8 +70,11 @@ fn free_job(name: &str, schedule: &str, runs: &RunLog, go: &Path) -> String {
     let waits = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
     let command = format!("{}; {waits}; {}", runs.begin(), RunLog::end());
     format!(
-        "  - name: {name}\n    {schedule}\n    lock: {{ scope: none, ttl: 6s }}\n    \
-         command: '{command}'\n"
+        "  - name: {name}
+    {schedule}
+    lock: {{ scope: none, ttl: 6s }}
+    command: '{command}'
+"
     )
 }
 

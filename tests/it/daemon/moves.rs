@@ -10,10 +10,19 @@ use crate::support::{Cluster, Daemon, RedisServer, RunLog};
 
 fn list(store: &str, log: &RunLog, lock: &str) -> String {
     format!(
-        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    start_deadline: 60s\n    \
-         catch_up: all\n    on_overlap: queue\n    queue_limit: 100\n    \
-         lock: {{ ttl: 3s, {lock} }}\n    kill_grace: 200ms\n    \
-         command: '{}'\n",
+        "\
+store: {store}
+jobs:
+  - name: tick
+    every: 1s
+    start_deadline: 60s
+    catch_up: all
+    on_overlap: queue
+    queue_limit: 100
+    lock: {{ ttl: 3s, {lock} }}
+    kill_grace: 200ms
+    command: '{}'
+",
         log.job("0.05")
     )
 }

@@ -15,9 +15,12 @@ fn an_outage_names_runs_that_are_killed_and_runs_that_have_ended_apart() {
     let dir = tempfile::tempdir().expect("a directory");
     let go = dir.path().join("go");
     let list = format!(
-        "store: {}\ndefaults: {{ lock: {{ ttl: 12s }} }}\njobs:\n\
-         \x20 - {{ name: ends, schedule: '@yearly', command: 'while ! [ -e {} ]; do sleep 0.02; done' }}\n\
-         \x20 - {{ name: lives, schedule: '@yearly', command: 'sleep 600' }}\n",
+        "\
+store: {}
+jobs:
+  - {{ name: ends, schedule: '@yearly', command: 'while ! [ -e {} ]; do sleep 0.02; done', lock: {{ ttl: 12s, name: one }} }}
+  - {{ name: lives, schedule: '@yearly', command: 'sleep 600', lock: {{ ttl: 12s, name: two }} }}
+",
         redis.url(),
         go.display(),
     );
@@ -33,7 +36,7 @@ fn an_outage_names_runs_that_are_killed_and_runs_that_have_ended_apart() {
     redis.pause();
     let words = [
         "cannot renew the lease of lives: ",
-        "run is killed before its lease expires, at 20",
+        "Each run is killed before its lease expires; the lease expires at 20",
     ];
     daemon.wait_log(&words);
     redis.resume();
@@ -219,8 +222,13 @@ fn a_verdict_that_could_not_be_delivered_survives_the_death_of_its_daemon() {
     let dir = tempfile::tempdir().expect("a directory");
     let go = dir.path().join("go");
     let list = format!(
-        "store: {}\njobs:\n  - name: tick\n    every: 1s\n    command: '{}; until [ -e {} ]; do \
-         sleep 0.05; done; {}'\n",
+        "\
+store: {}
+jobs:
+  - name: tick
+    every: 1s
+    command: '{}; until [ -e {} ]; do sleep 0.05; done; {}'
+",
         redis.url_via(proxy.port()),
         runs.begin(),
         go.display(),

@@ -8,8 +8,15 @@ use crate::support::{Daemon, Proxy, RedisServer, RunLog, wait_until};
 
 fn list(store: &str, runs: &RunLog, more: &str) -> String {
     format!(
-        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    lock: {{ ttl: 3s }}\n    {more}\n    \
-         command: '{}'\n",
+        "\
+store: {store}
+jobs:
+  - name: tick
+    every: 1s
+    lock: {{ ttl: 3s }}
+    {more}
+    command: '{}'
+",
         runs.job("0.02")
     )
 }
@@ -253,8 +260,12 @@ fn shown_requests(daemon: &Daemon) -> Vec<[String; 5]> {
 fn what_commands_do_without_a_daemon_is_in_status_with_who_and_why() {
     let redis = RedisServer::start();
     let list = format!(
-        "store: {}\njobs:\n  - {{ name: one, every: 1s, command: 'true' }}\n  - {{ name: two, every: \
-         1s, command: 'true' }}\n",
+        "\
+store: {}
+jobs:
+  - {{ name: one, every: 1s, command: 'true' }}
+  - {{ name: two, every: 1s, command: 'true' }}
+",
         redis.url()
     );
     let daemon = Daemon::on("web1", list).start();

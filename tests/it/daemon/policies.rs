@@ -7,10 +7,12 @@ use crate::support::{Daemon, RunLog, wait_until};
 
 #[test]
 fn overlaps_are_skipped_superseded_or_queued() {
-    let list = "jobs:\n\
-        \x20 - { name: skips, every: 1s, command: sleep 1.3 }\n\
-        \x20 - { name: waits, every: 1s, command: sleep 2.3, on_overlap: wait }\n\
-        \x20 - { name: queues, every: 1s, command: sleep 2.3, on_overlap: queue, queue_limit: 1 }\n";
+    let list = "\
+jobs:
+  - { name: skips, every: 1s, command: sleep 1.3 }
+  - { name: waits, every: 1s, command: sleep 2.3, on_overlap: wait }
+  - { name: queues, every: 1s, command: sleep 2.3, on_overlap: queue, queue_limit: 1 }
+";
     let mut daemon = Daemon::on("host", list).start();
     let skip = wait_record(&mut daemon, "skips", "a skip", |r| {
         r["outcome"] == "skipped"
@@ -37,10 +39,13 @@ fn overlaps_are_skipped_superseded_or_queued() {
 fn what_nobody_ran_is_caught_up_as_the_job_says() {
     let state = tempfile::tempdir().expect("a directory");
     let list = format!(
-        "store: sqlite:{}\njobs:\n\
-        \x20 - {{ name: none, every: 1s, command: 'true', catch_up: none, start_deadline: 1s }}\n\
-        \x20 - {{ name: latest, every: 1s, command: 'true', catch_up: latest }}\n\
-        \x20 - {{ name: all, every: 1s, command: 'true', catch_up: all }}\n",
+        "\
+store: sqlite:{}
+jobs:
+  - {{ name: none, every: 1s, command: 'true', catch_up: none, start_deadline: 1s }}
+  - {{ name: latest, every: 1s, command: 'true', catch_up: latest }}
+  - {{ name: all, every: 1s, command: 'true', catch_up: all }}
+",
         state.path().join("store.db").display()
     );
     let on = || Daemon::on("host", list.as_str());

@@ -17,16 +17,17 @@ fn first_runs(list: &str, jobs: &[&str]) -> (Daemon, Vec<serde_json::Value>) {
 
 #[test]
 fn an_end_is_judged_by_code_signal_and_time() {
-    let list = "jobs:\n\
-        \x20 - { name: fine, every: 1s, command: 'exit 3', success_exit_codes: [0, 3] }\n\
-        \x20 - { name: bad, every: 1s, command: 'echo out; echo err >&2; exit 4' }\n\
-        \x20 - { name: killed, every: 1s, command: 'kill -9 $PPID; kill -9 -0' }\n\
-        \x20 - { name: slow, every: 1s, command: [sleep, '60'], timeout: 300ms }\n\
-        \x20 - { name: absent, every: 1s, command: [/no/such/program] }\n\
-        \x20 - { name: again, every: 1s, command: 'test $CRONLATCH_ATTEMPT = 3', retry: { attempts: 3, delay: 10ms } }\n";
-    let list = list.replace("kill -9 $PPID; kill -9 -0", "kill -9 0");
+    let list = "
+jobs:
+  - { name: fine, every: 1s, command: 'exit 3', success_exit_codes: [0, 3] }
+  - { name: bad, every: 1s, command: 'echo out; echo err >&2; exit 4' }
+  - { name: killed, every: 1s, command: 'kill -9 0' }
+  - { name: slow, every: 1s, command: [sleep, '60'], timeout: 300ms }
+  - { name: absent, every: 1s, command: [/no/such/program] }
+  - { name: again, every: 1s, command: 'test $CRONLATCH_ATTEMPT = 3', retry: { attempts: 3, delay: 10ms } }
+";
     let jobs = ["fine", "bad", "killed", "slow", "absent", "again"];
-    let (daemon, runs) = first_runs(&list, &jobs);
+    let (daemon, runs) = first_runs(list, &jobs);
     let [fine, bad, killed, slow, absent, again] = runs.as_slice() else {
         panic!("six jobs");
     };
@@ -50,6 +51,9 @@ fn an_end_is_judged_by_code_signal_and_time() {
         (&"failed".into(), &0.into())
     );
     assert!(has(&absent["reason"], "/no/such/program"), "{absent:#}");
+    let absent = ["ERROR", "not started: cannot run", "job=absent"];
+    assert!(daemon.lines_with(&absent) > 0);
+    assert_eq!(daemon.lines_with(&["finished after", "job=absent"]), 0);
     assert_eq!(
         (&again["outcome"], &again["attempts"]),
         (&"succeeded".into(), &3.into())
@@ -74,9 +78,17 @@ fn a_job_gets_the_environment_that_its_list_describes() {
     let file = dir.path().join("secrets");
     std::fs::write(&file, "FROM_FILE=f\nBOTH=file\n").expect("a writable directory");
     let list = format!(
-        "jobs:\n  - name: shows\n    every: 1s\n    umask: '027'\n    nice: 5\n    working_dir: {}\n    \
-         env_file: {}\n    env: {{ BOTH: list, FROM_LIST: l }}\n    \
-         command: echo $FROM_FILE $FROM_LIST $BOTH; umask; nice; pwd; env | grep -e CRONLATCH -e NOTIFY\n",
+        "\
+jobs:
+  - name: shows
+    every: 1s
+    umask: '027'
+    nice: 5
+    working_dir: {}
+    env_file: {}
+    env: {{ BOTH: list, FROM_LIST: l }}
+    command: echo $FROM_FILE $FROM_LIST $BOTH; umask; nice; pwd; env | grep -e CRONLATCH -e NOTIFY
+",
         dir.path().display(),
         file.display(),
     );
@@ -122,12 +134,14 @@ fn a_job_runs_as_its_user_with_that_users_groups_and_home() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let list = "jobs:\n\
-        \x20 - { name: as-nobody, every: 1s, user: nobody, working_dir: /, command: 'id -un; id -G; echo $USER $LOGNAME $HOME' }\n\
-        \x20 - { name: in-group, every: 1s, user: nobody, group: daemon, working_dir: /, command: 'id -gn' }\n\
-        \x20 - { name: as-nemo, every: 1s, user: no-such-user, command: 'true' }\n\
-        \x20 - { name: at-home, every: 1s, user: nobody, env: { HOME: /usr/lib }, command: pwd }\n\
-        \x20 - { name: homeless, every: 1s, user: nobody, env: { HOME: /no/such/home }, command: pwd }\n";
+    let list = "\
+jobs:
+  - { name: as-nobody, every: 1s, user: nobody, working_dir: /, command: 'id -un; id -G; echo $USER $LOGNAME $HOME' }
+  - { name: in-group, every: 1s, user: nobody, group: daemon, working_dir: /, command: 'id -gn' }
+  - { name: as-nemo, every: 1s, user: no-such-user, command: 'true' }
+  - { name: at-home, every: 1s, user: nobody, env: { HOME: /usr/lib }, command: pwd }
+  - { name: homeless, every: 1s, user: nobody, env: { HOME: /no/such/home }, command: pwd }
+";
     let jobs = ["as-nobody", "in-group", "as-nemo", "at-home", "homeless"];
     let (mut daemon, runs) = first_runs(list, &jobs);
     let user = nix::unistd::User::from_name("nobody")
@@ -147,10 +161,12 @@ fn a_job_runs_as_its_user_with_that_users_groups_and_home() {
 
 #[test]
 fn a_pipe_of_bash_fails_with_any_of_its_commands() {
-    let list = "jobs:\n\
-        \x20 - { name: bash, every: 1s, shell: /bin/bash, command: 'false | true' }\n\
-        \x20 - { name: off, every: 1s, shell: /bin/bash, pipefail: false, command: 'false | true' }\n\
-        \x20 - { name: sh, every: 1s, command: 'false | true' }\n";
+    let list = "\
+jobs:
+  - { name: bash, every: 1s, shell: /bin/bash, command: 'false | true' }
+  - { name: off, every: 1s, shell: /bin/bash, pipefail: false, command: 'false | true' }
+  - { name: sh, every: 1s, command: 'false | true' }
+";
     let (daemon, runs) = first_runs(list, &["bash", "off", "sh"]);
     let outcomes: Vec<_> = runs.iter().map(|run| &run["outcome"]).collect();
     assert_eq!(outcomes, ["failed", "succeeded", "succeeded"]);
@@ -212,12 +228,14 @@ fn a_record_has_the_cpu_time_and_the_peak_memory_of_the_whole_tree() {
     // A process in the background that counts, one that has 64 MiB at once, and twice the same.
     let counts = "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait";
     let list = format!(
-        "jobs:\n\
-         \x20 - {{ name: idle, every: 1s, command: 'true' }}\n\
-         \x20 - {{ name: counts, every: 1s, command: '{counts}' }}\n\
-         \x20 - {{ name: large, every: 1s, command: 'dd if=/dev/zero of=/dev/null bs=64M count=1' }}\n\
-         \x20 - {{ name: twice, every: 1s, command: '{counts}; exit 1', retry: {{ attempts: 2, delay: 1ms }} }}\n\
-         \x20 - {{ name: absent, every: 1s, command: [/no/such/program] }}\n"
+        "\
+jobs:
+  - {{ name: idle, every: 1s, command: 'true' }}
+  - {{ name: counts, every: 1s, command: '{counts}' }}
+  - {{ name: large, every: 1s, command: 'dd if=/dev/zero of=/dev/null bs=64M count=1' }}
+  - {{ name: twice, every: 1s, command: '{counts}; exit 1', retry: {{ attempts: 2, delay: 1ms }} }}
+  - {{ name: absent, every: 1s, command: [/no/such/program] }}
+"
     );
     let jobs = ["idle", "counts", "large", "twice"];
     let (mut daemon, runs) = first_runs(&list, &jobs);

@@ -10,8 +10,12 @@ use crate::support::{Daemon, RedisServer};
 /// A list with a job that ran all the time, and these.
 fn list(store: &str, jobs: &str) -> String {
     format!(
-        "store: {store}\ndefaults: {{ catch_up: all, lock: {{ ttl: 3s }}, kill_grace: 200ms }}\n\
-         jobs:\n  - {{ name: always, every: 1s, command: 'true' }}\n{jobs}"
+        "\
+store: {store}
+defaults: {{ catch_up: all, lock: {{ ttl: 3s }}, kill_grace: 200ms }}
+jobs:
+  - {{ name: always, every: 1s, command: 'true' }}
+{jobs}"
     )
 }
 

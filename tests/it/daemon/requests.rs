@@ -15,8 +15,12 @@ use crate::support::{Cluster, Daemon, RedisServer, RunLog, command, wait_until};
 fn list(store: &str, jobs: &[(&str, &str, &str)]) -> String {
     let jobs = jobs.iter().map(|(name, more, command)| {
         format!(
-            "  - name: {name}\n    schedule: \"0 0 1 1 *\"\n    kill_grace: 500ms\n    {more}\n    \
-             command: '{command}'\n"
+            r#"  - name: {name}
+    schedule: "0 0 1 1 *"
+    kill_grace: 500ms
+    {more}
+    command: '{command}'
+"#
         )
     });
     format!("store: {store}\njobs:\n{}", jobs.collect::<String>())

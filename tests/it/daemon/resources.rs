@@ -40,7 +40,13 @@ fn a_host_without_file_descriptors_returns_its_occurrences_to_another_host() {
     let redis = RedisServer::start();
     let log = RunLog::new();
     let jobs = format!(
-        "store: {}\njobs:\n  - name: tick\n    every: 1s\n    command: '{}'\n",
+        "\
+store: {}
+jobs:
+  - name: tick
+    every: 1s
+    command: '{}'
+",
         redis.url(),
         log.job("0")
     );
@@ -179,8 +185,14 @@ impl Stopped {
         let soon = chrono::Utc::now() + Duration::from_secs(5);
         let jobs = |port: u16| {
             format!(
-                "store: redis://127.0.0.1:{port}\njobs:\n  - name: seldom\n    \
-                 schedule: '{} * * * * *'\n    working_dir: /\n    command: '{}'\n",
+                "\
+store: redis://127.0.0.1:{port}
+jobs:
+  - name: seldom
+    schedule: '{} * * * * *'
+    working_dir: /
+    command: '{}'
+",
                 soon.format("%S"),
                 log.job("0")
             )
@@ -458,8 +470,10 @@ fn runs_that_cannot_be_ended_are_named_at_the_end_and_the_exit_is_not_0() {
     let main = dir.path().join("main");
     let list = dir.path().join("jobs.yaml");
     let text = format!(
-        "drain_timeout: 1s\njobs:\n  - {{ name: stubborn, every: 1s, lock: {{ ttl: 4s }}, \
-         command: 'exec {} --reuid=0 sh -c \"echo \\$\\$ >{}; exec sleep 600\"' }}\n",
+        r#"drain_timeout: 1s
+jobs:
+  - {{ name: stubborn, every: 1s, lock: {{ ttl: 4s }}, command: 'exec {} --reuid=0 sh -c "echo \$\$ >{}; exec sleep 600"' }}
+"#,
         sudo.display(),
         main.display()
     );

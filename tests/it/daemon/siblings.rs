@@ -97,8 +97,11 @@ fn a_daemon_whose_store_is_unreachable_runs_nothing_beside_its_predecessor() {
     let list = dir.path().join("jobs.yaml");
     let start = |host: &str, store: &str| {
         let text = format!(
-            "store: '{store}'\njobs:\n  - {{ name: tick, every: 1s, on_store_down: run, \
-             command: '{}' }}\n",
+            "\
+store: '{store}'
+jobs:
+  - {{ name: tick, every: 1s, on_store_down: run, command: '{}' }}
+",
             runs.job("0.01")
         );
         std::fs::write(&list, text).unwrap();

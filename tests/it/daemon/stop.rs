@@ -152,8 +152,13 @@ fn a_drain_is_bounded_by_its_time_out() {
 
 #[test]
 fn a_drain_cancels_pending_retries() {
-    let list = "jobs:\n  - name: job\n    every: 1s\n    command: exit 7\n    \
-                retry: { attempts: 5, delay: 1h, max_delay: 2h }\n";
+    let list = "\
+jobs:
+  - name: job
+    every: 1s
+    command: exit 7
+    retry: { attempts: 5, delay: 1h, max_delay: 2h }
+";
     let mut daemon = Daemon::on("host", list).start();
     daemon.wait_log(&["attempt failed, exit code 7; retrying in"]);
     assert_eq!(daemon.terminate().code(), Some(0));

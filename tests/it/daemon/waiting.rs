@@ -20,8 +20,13 @@ fn a_queue_outlives_the_only_host_and_a_control_character_of_its_output_stays_of
     let log = RunLog::new();
     let list = |every: &str| {
         format!(
-            "store: {}\njobs:\n  - name: slow\n    every: {every}\n    on_overlap: queue\n    \
-             command: '{}; printf \"\\033]0;pwned\\007\"'\n",
+            r#"store: {}
+jobs:
+  - name: slow
+    every: {every}
+    on_overlap: queue
+    command: '{}; printf "\033]0;pwned\007"'
+"#,
             redis.url(),
             log.job("1.6")
         )

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{assert_no_silence, history, list, record_of, stubborn};
 use crate::support::proxy::Mode;
-use crate::support::{Daemon, Proxy, RedisServer, RunLog, cronlatch, tree, wait_until};
+use crate::support::{Daemon, Proxy, RedisServer, RunLog, cronlatch, tree, wait_for, wait_until};
 
 #[test]
 fn hosts_with_wrong_clocks_run_each_occurrence_once_and_none_early() {
@@ -140,7 +140,7 @@ fn a_stopped_daemon_loses_its_job_before_another_host_starts() {
     runs.assert_no_overlap();
 }
 
-/// A job of two hosts whose lease lasts for three seconds, due every minute.
+/// A job whose lease lasts for three seconds. It is due once a year: the tests start it by hand.
 fn short_lease(command: &str) -> String {
     let lock = json!({ "ttl": "3s" });
     list(
@@ -181,15 +181,31 @@ fn times(record: &Value) -> (i64, i64) {
 fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_did_not_lose_its_lease() {
     let (redis, runs) = (RedisServer::start(), RunLog::new());
     let list = short_lease(&runs.job("0.3"));
-    let mut first = Daemon::on("first", &list).store(&redis.url()).start();
-    first.wait_ready();
+    let dir = tempfile::tempdir().expect("a directory");
+    let metrics = dir.path().join("cronlatch.prom");
+    let first = Daemon::on("first", &list).store(&redis.url());
+    let first = first.env("CRONLATCH_METRICS_FILE", metrics.display().to_string());
+    let mut first = first.start();
     let (run_id, continued) = stopped_during_a_run(&mut first, &redis, &runs);
     let record = record_of(&first, &redis, &run_id);
     assert_eq!(record["outcome"], "succeeded", "{record}");
     assert_eq!(record["exit_code"], 0, "{record}");
     let (took, ended) = times(&record);
     assert!(took < 2_500 && ended < continued, "{took}: {record}");
-    assert_eq!(first.lines_with(&["lease lost"]), 0, "{}", first.log());
+    assert_eq!(
+        first.lines_with(&["the lease was lost"]),
+        0,
+        "{}",
+        first.log()
+    );
+    let page = wait_for("the metrics have its verdict", || {
+        let page = std::fs::read_to_string(&metrics).ok()?;
+        let is_it =
+            |line: &str| line.starts_with("cronlatch_verdicts_total") && line.contains("succeeded");
+        page.lines().any(is_it).then_some(page)
+    });
+    let none = "cronlatch_leases_lost_total{reason=\"expired\"} 0\n";
+    assert!(page.contains(none), "{page}");
 }
 
 #[test]

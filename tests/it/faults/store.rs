@@ -51,6 +51,38 @@ fn a_renewal_before_the_command_has_started_counts_for_the_command() {
 }
 
 #[test]
+fn a_lock_that_is_stolen_while_the_command_is_prepared_leaves_the_occurrence_undecided() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let dir = tempfile::tempdir().expect("a directory");
+    let held_up = dir.path().join("env");
+    nix::unistd::mkfifo(&held_up, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+    // Claimed at its instant, so nothing withdraws it.
+    let list = list(
+        &runs.job("0.1"),
+        &json!({ "env_file": held_up, "on_store_down": "skip" }),
+    );
+    let host = Daemon::on("host", &list).store(&redis.url());
+    let mut host = host.env("RUST_LOG", "cronlatch=debug").start();
+    let lock = "cronlatch:{job}:lock";
+    host.wait_until("a run is granted", |_| redis.number(&["EXISTS", lock]) == 1);
+    let at = redis.number(&["HGET", "cronlatch:{job}:job:job", "scheduled_at"]);
+    redis.command(&["SET", lock, "thief", "PX", "600000"]);
+    host.wait_log(&["lease lost: another holder has the lock"]);
+    let writer = std::fs::OpenOptions::new().write(true).open(&held_up);
+    let other = dir.path().join("other");
+    std::fs::write(&other, "").expect("a directory");
+    std::fs::rename(&other, &held_up).expect("in the same directory");
+    drop(writer.expect("it is read"));
+    host.wait_log(&["not started: the lease was lost before the command could start"]);
+    assert_eq!(runs.entries(), []);
+    redis.command(&["DEL", lock]);
+    host.wait_until("it runs after all", |_| {
+        runs.entries().iter().any(|run| run.scheduled == Some(at))
+    });
+    runs.assert_each_once();
+}
+
+#[test]
 fn a_store_away_for_longer_than_the_lease_ends_the_job_and_for_less_does_not() {
     let (redis, short, long) = (RedisServer::start(), RunLog::new(), RunLog::new());
     let job = |name: &str, command: &str, ttl: &str| {

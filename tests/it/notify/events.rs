@@ -129,7 +129,7 @@ fn a_row_of_failures_is_reported_from_the_third_on() {
         third["text"]
             .as_str()
             .unwrap()
-            .contains(", 3 times in a row"),
+            .contains(", 3 occurrences in a row without success"),
         "{third}"
     );
 }

@@ -8,8 +8,11 @@ use super::{files, on, wait_file};
 use crate::support::{Daemon, RedisServer, SmallDisk, wait_until};
 
 /// A job that writes far more than the small disk has, waits for nobody, and fails.
-const FLOOD: &str = "jobs:\n  - name: job\n    every: 1s\n    command: 'head -c 3000000 /dev/zero | \
-                     tr \"\\0\" \"x\" | fold -w 100; exit 3'\n";
+const FLOOD: &str = r#"jobs:
+  - name: job
+    every: 1s
+    command: 'head -c 3000000 /dev/zero | tr "\0" "x" | fold -w 100; exit 3'
+"#;
 
 const STOPPED: [&str; 2] = ["WARN", "the output of this run is not stored any further"];
 

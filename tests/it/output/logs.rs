@@ -75,8 +75,12 @@ fn a_run_in_progress_is_followed_to_its_end() {
     let state = tempfile::tempdir().unwrap();
     let go = state.path().join("go");
     let list = format!(
-        "jobs:\n  - name: job\n    every: 1s\n    command: 'echo begin; until [ -e {} ]; do sleep 0.05; \
-         done; echo end'\n",
+        "\
+jobs:
+  - name: job
+    every: 1s
+    command: 'echo begin; until [ -e {} ]; do sleep 0.05; done; echo end'
+",
         go.display()
     );
     let mut daemon = on(state.path(), list).start();

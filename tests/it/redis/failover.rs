@@ -3,22 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cronlatch::names::JobName;
 use cronlatch::store::protocol::FORGOTTEN_AHEAD;
 use cronlatch::store::{Claim, ClaimReply, ClaimTarget, Due, Kind, Outcome, Overlap, Store};
 use cronlatch::time::Timestamp;
 
 use super::{claim, fence, finish, grant, lock, store};
-use crate::support::claims::due;
+use crate::support::claims::{due, job};
 use crate::support::sentinel::{caught_up, replica_of};
 use crate::support::wait::{INTERVAL, LIMIT};
 use crate::support::{RedisServer, wait_until};
 
 const MARKER: &str = "cronlatch:store";
-
-fn job() -> JobName {
-    JobName::parse("j").unwrap()
-}
 
 /// A claim of an occurrence, under a lease so short that one can wait for it.
 fn of(at: Timestamp) -> Claim {

@@ -174,6 +174,11 @@ async fn a_lock_without_a_list_is_not_granted_under_a_shorter_ttl_before_its_hol
         panic!("granted: {answer:?}");
     };
     assert!(remaining > Duration::from_secs(15), "{remaining:?}");
+    // Nor once its own TTL has passed since.
+    for field in ["lost_at", "until"] {
+        server.command(&["HINCRBY", "cronlatch:store", field, "-5000"]);
+    }
+    expect_recovering(&store.claim(&short()).await.unwrap());
     let renewal = knowing(&held, granted);
     assert_eq!(renew(&store, &renewal).await, RenewReply::Renewed);
 }

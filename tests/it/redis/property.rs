@@ -15,13 +15,17 @@ use cronlatch::store::protocol::{
     waiting_of_text,
 };
 use cronlatch::store::{
-    Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Grant, GrantedRun, Head, IfPaused, JobReport, Kind, Late, Lock, OpenRun, Outcome, Overlap,
-    PauseOrder, PauseReply, PauseRequest, Range, Record, Registered, Registration, Renewal,
+    Attempt, Claim, ClaimReply, ClaimTarget, Finish, Grant, GrantedRun, Head, JobReport, Kind,
+    Lock, OpenRun, Outcome, PauseReply, PauseRequest, Record, Registered, Registration, Renewal,
     Retention, RunStatus, RunTerms, Settle, Store, Summary,
 };
 use cronlatch::time::{BootInstant, Timestamp};
-use proptest::prelude::{Strategy, any, prop, prop_oneof};
+use proptest::prelude::{Strategy, any, prop};
+
+use crate::steps::{
+    Asked, Earlier, FAR, Frame, JOBS, Known, Meddling, PauseStep, Step, fingerprint, job_name,
+    steps,
+};
 
 const TTL: Duration = Duration::from_secs(200);
 /// Longer than a store recovers. What it moves from now into the past lies there between the
@@ -33,15 +37,10 @@ const FOREIGN_TTL: Duration = Duration::from_secs(300);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Longer than one sequence takes on any machine, and shorter than half of a minute.
 const NOW: Duration = Duration::from_secs(25);
-const JOBS: usize = 2;
 const KEEP: Retention = Retention {
     failures: 2,
     ..Retention::of_records(6)
 };
-/// In place of how many claims ago: the one that has the lock by the function's state.
-const HOLDER: usize = usize::MAX;
-/// Beyond every deadline that counts from an instant of the test; or, back from it, before.
-const FAR: Duration = Duration::from_secs(24 * 3600);
 /// So far back does [`Meddling::End`] put the end of a lease.
 pub(crate) const ENDED: Duration = Duration::from_secs(100);
 /// What the holder of a lease brings along that the store forgot.
@@ -56,260 +55,18 @@ const TERMS: RunTerms = RunTerms {
 /// The process that keeps the function's data.
 const SERVER: &str = "this one";
 
-/// What a hand from outside does to the lock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Meddling {
-    /// The lease ends: the key is gone, and its end has come.
-    End,
-    /// The deadlines of all that waits pass.
-    Late,
-    /// The key is gone before its end.
-    Evict,
-    /// Another program sets it, with or without TTL.
-    Foreign { ttl: bool },
-    /// Another program makes a list of it.
-    List,
-    /// The key loses its TTL.
-    Persist,
-    /// A snapshot of all that is kept is taken.
-    Save,
-    /// The server restarts with the snapshot.
-    Restore,
-    /// All is lost.
-    Flush,
-    /// The server restarts with all it had.
-    Restart,
-    /// As much time passes as the store takes to recover.
-    Age,
-}
-
-/// How long before it a claim asks for an occurrence that it wants ahead.
-const SOON: Duration = Duration::from_millis(900);
-
-/// When an occurrence may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Earliness {
-    Not,
-    /// In a day.
-    Far,
-    /// Within the longest lead, and the claim has that lead.
-    Soon,
-    /// Later than the longest lead, and the claim has a longer one.
-    TooSoon,
-}
-
-fn earliness() -> impl Strategy<Value = Earliness> {
-    use proptest::strategy::Just;
-    prop_oneof![
-        14 => Just(Earliness::Not),
-        1 => Just(Earliness::Far),
-        4 => Just(Earliness::Soon),
-        1 => Just(Earliness::TooSoon),
-    ]
-}
-
-/// One call, in terms that do not depend on the clock.
-#[derive(Debug, Clone)]
-pub(crate) enum Call {
-    Claim(Asked),
-    /// A copy of an earlier claim.
-    Resend(usize),
-    Finish {
-        claim: usize,
-        record: bool,
-        give_back: bool,
-    },
-    Renew(Vec<usize>),
-    Settle(usize),
-    /// A further attempt, with this number.
-    Attempt(usize, u32),
-    Register {
-        job: usize,
-        schedule: usize,
-    },
-    Pause(Order),
-    Meddle(Meddling),
-}
-
-/// A request to pause or to resume.
-#[derive(Debug, Clone)]
-pub(crate) struct Order {
-    job: usize,
-    /// How many minutes after the newest request, or before it.
-    after: i8,
-    /// How many minutes later the pause ends by itself.
-    until: Option<u32>,
-    resumes: bool,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum Asked {
-    Lock,
-    Manual(usize),
-    Occurrence(Wish),
-    /// The first occurrence that waits, of the job of the wish, by the function's state.
-    Head(Wish),
-    Drops(Wish),
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Wish {
-    job: usize,
-    /// Minutes from [`Both::start`].
-    at: u32,
-    prev: Option<u32>,
-    schedule: usize,
-    kind: Kind,
-    early: Earliness,
-    /// In the ledger's far future, so that the ledger must be set back afterwards.
-    ahead: bool,
-    late: Option<Lateness>,
-    overlap: Overlap,
-    max_reruns: u32,
-    max_attempts: u32,
-    /// Whether a rerun may start after the lease ended.
-    in_time: bool,
-    /// An answer to the last gap told (or to a wrong one), with these drops.
-    gap: Option<(bool, Vec<(u32, u32)>)>,
-}
-
-/// What a claim asks for that comes past its deadline.
-#[derive(Debug, Clone, Copy)]
-enum Lateness {
-    Miss,
-    Leave,
-    CatchUp {
-        over: bool,
-        /// `catch_up: latest`, and whether the next occurrence is due.
-        newer: Option<bool>,
-    },
-}
-
-fn lateness() -> impl Strategy<Value = Lateness> {
-    let newer = prop_oneof![
-        2 => proptest::strategy::Just(None),
-        2 => proptest::strategy::Just(Some(false)),
-        1 => proptest::strategy::Just(Some(true)),
-    ];
-    prop_oneof![
-        1 => proptest::strategy::Just(Lateness::Miss),
-        1 => proptest::strategy::Just(Lateness::Leave),
-        4 => (prop::bool::weighted(0.2), newer)
-            .prop_map(|(over, newer)| Lateness::CatchUp { over, newer }),
-    ]
-}
-
-fn overlap() -> impl Strategy<Value = Overlap> {
-    prop_oneof![
-        1 => proptest::strategy::Just(Overlap::Skip),
-        2 => proptest::strategy::Just(Overlap::Wait),
-        3 => (0..4_u32).prop_map(|limit| Overlap::Queue { limit }),
-        1 => proptest::strategy::Just(Overlap::Queue { limit: u32::MAX }),
-    ]
-}
-
-fn wish() -> impl Strategy<Value = Wish> {
-    let gap = prop::option::weighted(
-        0.3,
-        (
-            prop::bool::weighted(0.8),
-            prop::collection::vec((0..6_u32, 1..3_u32), 0..3),
-        ),
-    );
-    let kind = prop_oneof![
-        4 => proptest::strategy::Just(Kind::Schedule),
-        1 => proptest::strategy::Just(Kind::CatchUp),
-        1 => proptest::strategy::Just(Kind::Queue),
-    ];
-    let flags = (
-        earliness(),
-        prop::bool::weighted(0.02),
-        prop::option::weighted(0.25, lateness()),
-        overlap(),
-    );
-    let reruns = (0..3_u32, 0..4_u32, prop::bool::weighted(0.8));
-    (
-        (0..JOBS, 0..12_u32, prop::option::weighted(0.5, 1..3_u32)),
-        (0..5_usize, kind, flags, reruns, gap),
-    )
-        .prop_map(
-            |((job, at, back), (schedule, kind, flags, reruns, gap))| Wish {
-                job,
-                at,
-                prev: back.map(|back| at.saturating_sub(back)),
-                schedule: schedule.saturating_sub(1),
-                kind,
-                early: flags.0,
-                ahead: flags.1,
-                late: flags.2,
-                overlap: flags.3,
-                max_reruns: reruns.0,
-                max_attempts: reruns.1,
-                in_time: reruns.2,
-                gap,
-            },
-        )
-}
-
-fn order() -> impl Strategy<Value = Order> {
-    let until = prop::option::weighted(0.5, 0..40_u32);
-    (0..JOBS, -1..3_i8, until, prop::bool::weighted(0.6)).prop_map(
-        |(job, after, until, resumes)| Order {
-            job,
-            after,
-            until,
-            resumes,
-        },
-    )
-}
-
-fn call() -> impl Strategy<Value = Call> {
-    let meddling = prop_oneof![
-        4 => proptest::strategy::Just(Meddling::End),
-        1 => proptest::strategy::Just(Meddling::Late),
-        1 => proptest::strategy::Just(Meddling::Evict),
-        1 => any::<bool>().prop_map(|ttl| Meddling::Foreign { ttl }),
-        1 => proptest::strategy::Just(Meddling::List),
-        1 => proptest::strategy::Just(Meddling::Persist),
-        2 => proptest::strategy::Just(Meddling::Save),
-        2 => proptest::strategy::Just(Meddling::Restore),
-        1 => proptest::strategy::Just(Meddling::Flush),
-        1 => proptest::strategy::Just(Meddling::Restart),
-        4 => proptest::strategy::Just(Meddling::Age),
-    ];
-    // Indices count back from the newest claim, so that most calls are about what goes on now.
-    let holder = || proptest::strategy::Just(HOLDER);
-    let recent = || prop_oneof![3 => 0..2_usize, 1 => 0..12_usize, 3 => holder()];
-    prop_oneof![
-        7 => wish().prop_map(|wish| Call::Claim(Asked::Occurrence(wish))),
-        4 => wish().prop_map(|wish| Call::Claim(Asked::Head(wish))),
-        1 => wish().prop_map(|wish| Call::Claim(Asked::Drops(wish))),
-        1 => (0..JOBS).prop_map(|job| Call::Claim(Asked::Manual(job))),
-        1 => proptest::strategy::Just(Call::Claim(Asked::Lock)),
-        3 => recent().prop_map(Call::Resend),
-        5 => (recent(), any::<bool>(), any::<bool>())
-            .prop_map(|(claim, record, give_back)| Call::Finish { claim, record, give_back }),
-        2 => prop::collection::vec(recent(), 0..4).prop_map(Call::Renew),
-        2 => recent().prop_map(Call::Settle),
-        1 => (recent(), 1..5_u32).prop_map(|(claim, attempt)| Call::Attempt(claim, attempt)),
-        1 => (0..JOBS, 0..4_usize).prop_map(|(job, schedule)| Call::Register { job, schedule }),
-        2 => order().prop_map(Call::Pause),
-        5 => meddling.prop_map(Call::Meddle),
-    ]
-}
-
 /// Sequences to compare, and whether the lock excludes. In half of them the store loses nothing.
-pub(crate) fn sequences() -> impl Strategy<Value = (bool, Vec<Call>)> {
-    let calls = (any::<bool>(), prop::collection::vec(call(), 1..40));
-    let calls = calls.prop_map(|(lasts, mut calls)| {
-        calls.retain(|call| !lasts || !loses(call));
-        calls
+pub(crate) fn sequences() -> impl Strategy<Value = (bool, Vec<Step>)> {
+    let on_a_server = |step: &Step| !matches!(step, Step::Pass(_));
+    let steps = (any::<bool>(), steps(45, on_a_server)).prop_map(|(lasts, mut steps)| {
+        steps.retain(|step| !lasts || !loses(step));
+        steps
     });
-    (prop::bool::weighted(0.8), calls)
+    (prop::bool::weighted(0.8), steps)
 }
 
-fn loses(call: &Call) -> bool {
-    let Call::Meddle(meddling) = call else {
+fn loses(step: &Step) -> bool {
+    let Step::Meddle(meddling) = step else {
         return false;
     };
     matches!(
@@ -337,13 +94,13 @@ pub(crate) async fn compare(
     store: Arc<dyn Store>,
     meddler: &impl Meddler,
     lock: Lock,
-    calls: &[Call],
+    steps: &[Step],
 ) -> Result<(), String> {
     // From here on its claims carry the TTL, as those of a daemon.
     let first = Registration {
         job: job_name(0),
         lock: Lock::raw("warm-up"),
-        fingerprint: Fingerprint("none".to_owned()),
+        fingerprint: fingerprint(0),
         ttl: TTL,
     };
     store.register(&[first]).await.map_err(|e| e.to_string())?;
@@ -352,10 +109,15 @@ pub(crate) async fn compare(
     let mut both = Both {
         store,
         lock,
-        // Half a minute off, so that no occurrence lies near the instant of the test. The newest
-        // of them lies ahead of it.
-        start: start.minus(MINUTE * 21 / 2),
-        now: start,
+        frame: Frame {
+            // Half a minute off, so that no occurrence lies near the instant of the test. The newest
+            // of them lies ahead of it.
+            start: start.minus(MINUTE * 21 / 2),
+            every: MINUTE,
+            now: start,
+            short_window: Duration::ZERO,
+            keep: KEEP,
+        },
         claims: Vec::new(),
         real: Side::default(),
         plain: Side::default(),
@@ -368,15 +130,15 @@ pub(crate) async fn compare(
         listed: Duration::ZERO,
         at_its_instant: false,
     };
-    for (nr, call) in calls.iter().enumerate() {
-        let (real, plain) = both.apply(call, meddler).await;
+    for (nr, step) in steps.iter().enumerate() {
+        let (real, plain) = both.apply(step, meddler).await;
         if both.at_its_instant {
             // Nobody knows on which side of the instant the store served the claim.
             return Ok(());
         }
         if real != plain {
             return Err(format!(
-                "call {nr}, {call:?}\n  store:    {real}\n  function: {plain}"
+                "step {nr}, {step:?}\n  store:    {real}\n  function: {plain}"
             ));
         }
     }
@@ -408,8 +170,7 @@ struct Kept {
 struct Both {
     store: Arc<dyn Store>,
     lock: Lock,
-    start: Timestamp,
-    now: Timestamp,
+    frame: Frame,
     /// Each claim as the store and as the function gets it, and its job.
     claims: Vec<(Claim, Claim, Option<usize>)>,
     /// What each was granted: by the store, by the function.
@@ -432,15 +193,7 @@ fn clock_at(now: Timestamp) -> Clock {
     }
 }
 
-fn job_name(job: usize) -> JobName {
-    JobName::parse(&format!("j{job}")).expect("a name")
-}
-
 impl Both {
-    fn at(&self, minutes: u32) -> Timestamp {
-        self.start.plus(MINUTE * minutes)
-    }
-
     /// A clock that is past every instant of the calls before: two instants that are equal on one
     /// side must not differ on the other.
     async fn clock(&self) -> Clock {
@@ -473,7 +226,7 @@ impl Both {
             scheduled_at,
             attempt: 1,
             kind,
-            started_at: self.start,
+            started_at: self.frame.start,
             terms: TERMS,
         });
         let (real, plain) = self.fences[index];
@@ -492,49 +245,11 @@ impl Both {
         (with(real), with(plain))
     }
 
-    /// Makes the call on both sides; the answers and all that can be read afterwards, reduced.
-    async fn apply(&mut self, call: &Call, meddler: &impl Meddler) -> (String, String) {
+    /// Does the step on both sides; the answers and all that can be read afterwards, reduced.
+    async fn apply(&mut self, step: &Step, meddler: &impl Meddler) -> (String, String) {
         let clock = self.clock().await;
-        let (real, plain) = match call {
-            Call::Claim(asked) => {
-                self.ask(asked, clock.utc());
-                self.claim(self.claims.len() - 1, clock).await
-            }
-            Call::Resend(back) => match self.recent(*back) {
-                Some(index) => self.claim(index, clock).await,
-                None => return Default::default(),
-            },
-            Call::Finish {
-                claim,
-                record,
-                give_back,
-            } => match self.recent(*claim) {
-                Some(index) => self.finish(index, (*record, *give_back), clock).await,
-                None => return Default::default(),
-            },
-            Call::Renew(backs) => self.renew(backs, clock).await,
-            Call::Settle(back) => match self.recent(*back) {
-                Some(index) => self.settle(index, clock).await,
-                None => return Default::default(),
-            },
-            Call::Attempt(back, attempt) => match self.recent(*back) {
-                Some(index) => self.note_attempt(index, *attempt).await,
-                None => return Default::default(),
-            },
-            Call::Register { job, schedule } => self.register(*job, *schedule, clock).await,
-            Call::Pause(order) => self.pause(order, clock).await,
-            Call::Meddle(meddling) => {
-                let of_key = matches!(
-                    meddling,
-                    Meddling::Evict | Meddling::Foreign { .. } | Meddling::List | Meddling::Persist
-                );
-                if self.lock.exclusive || !of_key {
-                    let ended = clock_at(self.now.minus(ENDED)).lease;
-                    meddler.meddle(&self.lock, *meddling, FOREIGN_TTL, ended);
-                    self.meddle(*meddling, clock, ended);
-                }
-                Default::default()
-            }
+        let Some((real, plain)) = self.answers(step, clock, meddler).await else {
+            return Default::default();
         };
         let (mut seen_real, mut seen_plain) = self.look(clock).await;
         let (kept_real, kept_plain) = self.kept(meddler);
@@ -546,15 +261,61 @@ impl Both {
         )
     }
 
-    fn recent(&self, back: usize) -> Option<usize> {
-        if back == HOLDER {
-            let token = self.model.kept.lock.token.as_ref()?;
-            return self
-                .claims
-                .iter()
-                .position(|(claim, ..)| claim.token == *token);
+    /// The answers of both sides to one step; `None` if there is no such earlier claim.
+    async fn answers(
+        &mut self,
+        step: &Step,
+        clock: Clock,
+        meddler: &impl Meddler,
+    ) -> Option<(String, String)> {
+        Some(match step {
+            Step::Claim(asked) => {
+                self.ask(asked, clock.utc());
+                self.claim(self.claims.len() - 1, clock).await
+            }
+            Step::Resend(claim) => self.claim(self.index(*claim)?, clock).await,
+            Step::Finish {
+                claim,
+                record,
+                give_back,
+            } => {
+                let how = (*record, *give_back);
+                self.finish(self.index(*claim)?, how, clock).await
+            }
+            Step::Renew(claims) => self.renew(claims, clock).await,
+            Step::Settle(claim) => self.settle(self.index(*claim)?, clock).await,
+            Step::Attempt(claim, attempt) => self.note_attempt(self.index(*claim)?, *attempt).await,
+            Step::Register { job, schedule } => self.register(*job, *schedule, clock).await,
+            Step::Pause(pause) => self.pause(pause, clock).await,
+            Step::Meddle(meddling) => {
+                self.meddle_both(*meddling, clock, meddler);
+                Default::default()
+            }
+            Step::Pass(_) => return None,
+        })
+    }
+
+    fn meddle_both(&mut self, meddling: Meddling, clock: Clock, meddler: &impl Meddler) {
+        let of_key = matches!(
+            meddling,
+            Meddling::Evict | Meddling::Foreign { .. } | Meddling::List | Meddling::Persist
+        );
+        if self.lock.exclusive || !of_key {
+            let ended = clock_at(self.frame.now.minus(ENDED)).lease;
+            meddler.meddle(&self.lock, meddling, FOREIGN_TTL, ended);
+            self.meddle(meddling, clock, ended);
         }
-        self.claims.len().checked_sub(back + 1)
+    }
+
+    fn index(&self, claim: Earlier) -> Option<usize> {
+        match claim {
+            Earlier::Newest(back) => self.claims.len().checked_sub(back + 1),
+            Earlier::Holder => {
+                let token = self.model.kept.lock.token.as_ref()?;
+                let mut claims = self.claims.iter();
+                claims.position(|(claim, ..)| claim.token == *token)
+            }
+        }
     }
 
     fn ask(&mut self, asked: &Asked, now: Timestamp) {
@@ -565,116 +326,27 @@ impl Both {
             token: Token::new(&host, &run_id),
             run_id,
             ttl: TTL,
-            what: self.what((asked, now), self.real.gap),
+            what: self.target(asked, now, self.real.gap),
         };
         let plain = Claim {
-            what: self.what((asked, now), self.plain.gap),
+            what: self.target(asked, now, self.plain.gap),
             ..real.clone()
         };
-        let job = match asked {
-            Asked::Lock => None,
-            Asked::Manual(job) => Some(*job),
-            Asked::Occurrence(wish) | Asked::Head(wish) | Asked::Drops(wish) => Some(wish.job),
-        };
-        self.claims.push((real, plain, job));
+        self.claims.push((real, plain, asked.job()));
         self.fences.push((0, 0));
     }
 
-    fn what(&self, (asked, now): (&Asked, Timestamp), told: Option<Timestamp>) -> ClaimTarget {
-        let wish = match asked {
-            Asked::Lock => return ClaimTarget::Lock,
-            Asked::Manual(job) => {
-                return ClaimTarget::Manual {
-                    job: job_name(*job),
-                    if_paused: IfPaused::Refuse,
-                };
-            }
-            Asked::Occurrence(wish) | Asked::Head(wish) | Asked::Drops(wish) => wish,
+    /// What a claim is for. `told` is the watermark of the last gap that a side has named.
+    fn target(&self, asked: &Asked, now: Timestamp, told: Option<Timestamp>) -> ClaimTarget {
+        let state = asked.job().and_then(|job| self.model.kept.jobs.get(&job));
+        let waiting = state.and_then(Option::as_ref).map(|job| &job.waiting);
+        let head = waiting.and_then(|waiting| waiting.first());
+        let known = Known {
+            clock: now,
+            head: head.map(|entry| entry.scheduled_at),
+            base: told,
         };
-        let far = FAR;
-        let state = self.model.kept.jobs.get(&wish.job).and_then(Option::as_ref);
-        let head = state.and_then(|job| job.waiting.first());
-        let scheduled_at = match asked {
-            Asked::Head(_) => head.map_or(self.at(wish.at), |entry| entry.scheduled_at),
-            _ if wish.ahead => self.at(wish.at + 5 * 60),
-            _ => self.at(wish.at),
-        };
-        let drop = |(from, count): &(u32, u32)| DroppedRange {
-            range: Range {
-                from: self.at(*from),
-                until: self.at(from + count - 1),
-                count: u64::from(*count),
-            },
-            outcome: if count % 2 == 0 {
-                Outcome::Skipped
-            } else {
-                Outcome::Missed
-            },
-            reason: "dropped".to_owned(),
-        };
-        let gap = |(right, drops): &(bool, Vec<(u32, u32)>)| GapAnswer {
-            if_last: told.filter(|_| *right).unwrap_or(self.start),
-            drop: drops.iter().map(drop).collect(),
-        };
-        let gap = wish.gap.as_ref().map(gap);
-        let fingerprint = Fingerprint(format!("schedule {}", wish.schedule));
-        if let (Asked::Drops(_), Some(answer)) = (asked, &gap) {
-            return ClaimTarget::Drops {
-                job: job_name(wish.job),
-                fingerprint,
-                answer: answer.clone(),
-                keep: KEEP,
-            };
-        }
-        let due = Due {
-            scheduled_at,
-            not_before: match wish.early {
-                Earliness::Not => self.start.minus(far),
-                Earliness::Far => self.now.plus(far),
-                Earliness::Soon => now.plus(SOON),
-                Earliness::TooSoon => now.plus(TTL),
-            },
-            deadline: if wish.late.is_some() {
-                self.start.minus(far)
-            } else {
-                self.now.plus(far)
-            },
-            prev: wish.prev.map(|prev| self.at(prev)),
-            fingerprint,
-            gap,
-            late: match wish.late {
-                None | Some(Lateness::Miss) => Late::Miss,
-                Some(Lateness::Leave) => Late::Leave,
-                Some(Lateness::CatchUp { over, newer }) => {
-                    let due = |is_due| {
-                        if is_due {
-                            self.start
-                        } else {
-                            self.now.plus(far)
-                        }
-                    };
-                    Late::CatchUp {
-                        until: due(over),
-                        newer: newer.map(due),
-                    }
-                }
-            },
-            max_reruns: wish.max_reruns,
-            max_attempts: wish.max_attempts,
-            rerun_window: if wish.in_time { far } else { Duration::ZERO },
-            lead: match wish.early {
-                Earliness::Not | Earliness::Far => Duration::ZERO,
-                Earliness::Soon => protocol::LEAD,
-                Earliness::TooSoon => TTL * 2,
-            },
-        };
-        ClaimTarget::Occurrence {
-            job: job_name(wish.job),
-            kind: wish.kind,
-            due,
-            overlap: wish.overlap,
-            keep: KEEP,
-        }
+        self.frame.target(asked, known)
     }
 
     async fn claim(&mut self, index: usize, clock: Clock) -> (String, String) {
@@ -714,15 +386,15 @@ impl Both {
             self.plain.gap = Some(last);
         }
         (
-            self.real.claim_reply(self.now, &real),
-            self.plain.claim_reply(self.now, &plain),
+            self.real.claim_reply(self.frame.now, &real),
+            self.plain.claim_reply(self.frame.now, &plain),
         )
     }
 
     async fn finish(
         &mut self,
         index: usize,
-        (record, give_back): (bool, bool),
+        (outcome, give_back): (Option<Outcome>, bool),
         clock: Clock,
     ) -> (String, String) {
         let (claim, _, job) = self.claims[index].clone();
@@ -730,15 +402,16 @@ impl Both {
             ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
             _ => None,
         };
-        let record = job.filter(|_| record).map(|job| Record {
+        let record = job.zip(outcome).map(|(job, outcome)| Record {
             run_id: Some(claim.run_id.clone()),
-            started_at: Some(self.start),
-            finished_at: Some(self.start),
+            started_at: Some(self.frame.start),
+            finished_at: Some(self.frame.start),
             host: HostName::parse("h").ok(),
-            reason: Some("a reason".to_owned()),
-            exit_code: Some(3),
+            // The second one is written otherwise in a summary.
+            reason: [None, Some("a reason"), Some("50 %\tof it")][index % 3].map(str::to_owned),
+            exit_code: Some(i32::from(outcome == Outcome::Failed)),
             attempts: 1,
-            ..crate::support::claims::record(job_name(job), scheduled_at, Outcome::Failed)
+            ..crate::support::claims::record(job_name(job), scheduled_at, outcome)
         });
         let finish = Finish {
             lock: self.lock.clone(),
@@ -767,8 +440,8 @@ impl Both {
         (format!("{real:?}"), format!("{plain:?}"))
     }
 
-    async fn renew(&mut self, backs: &[usize], clock: Clock) -> (String, String) {
-        let indexes: Vec<usize> = backs.iter().filter_map(|b| self.recent(*b)).collect();
+    async fn renew(&mut self, claims: &[Earlier], clock: Clock) -> (String, String) {
+        let indexes: Vec<usize> = claims.iter().filter_map(|it| self.index(*it)).collect();
         let (mut replies, mut expected) = (Vec::new(), Vec::new());
         // One by one: a batch holds each lock once, and the scripts go through one twice.
         for index in indexes {
@@ -827,27 +500,14 @@ impl Both {
         (format!("{real:?}"), format!("{plain:?}"))
     }
 
-    async fn pause(&mut self, order: &Order, clock: Clock) -> (String, String) {
-        let state = self.model.kept.jobs.entry(order.job).or_default();
+    async fn pause(&mut self, step: &PauseStep, clock: Clock) -> (String, String) {
+        let state = self.model.kept.jobs.entry(step.job).or_default();
         let newest = state.as_ref().and_then(|state| state.pauses.last());
-        let newest = newest.map_or(self.start, |pause| pause.asked_at);
-        let minutes = MINUTE * u32::from(order.after.unsigned_abs());
-        let asked_at = if order.after < 0 {
-            newest.minus(minutes)
-        } else {
-            newest.plus(minutes)
-        };
+        let (asked_at, order) = self.frame.pause(step, newest.map(|pause| pause.asked_at));
         let request = PauseRequest {
-            job: job_name(order.job),
+            job: job_name(step.job),
             lock: self.lock.clone(),
-            order: if order.resumes {
-                PauseOrder::Resume
-            } else {
-                PauseOrder::Pause {
-                    until: order.until.map(|minutes| asked_at.plus(MINUTE * minutes)),
-                    reason: "a new disk".to_owned(),
-                }
-            },
+            order,
             by: "alice@web1".to_owned(),
             asked_at,
         };
@@ -859,7 +519,7 @@ impl Both {
         } else {
             self.noticing(clock, Duration::ZERO)
         };
-        let state = self.model.kept.jobs.entry(order.job).or_default();
+        let state = self.model.kept.jobs.entry(step.job).or_default();
         let plain = protocol::pause(state, clock, &request);
         let reduce = |reply: PauseReply| match reply {
             PauseReply::Recovering { remaining } => format!("recovering {}", reduce(remaining)),
@@ -872,7 +532,7 @@ impl Both {
         let registration = Registration {
             job: job_name(job),
             lock: self.lock.clone(),
-            fingerprint: Fingerprint(format!("schedule {schedule}")),
+            fingerprint: fingerprint(schedule),
             ttl: TTL,
         };
         let asked = [registration];
@@ -889,11 +549,11 @@ impl Both {
             format!(
                 "{} {} {:?} {} {} {:?} {:?}",
                 reduce(known.recovering),
-                reduce_instant(self.now, known.decided_until),
-                reduce_instants(self.now, &known.decided_later),
-                reduce_instant(self.now, known.now),
-                reduce_open(self.now, known.open.as_ref()),
-                known.head.map(|head| reduce_head(self.now, head)),
+                reduce_instant(self.frame.now, known.decided_until),
+                reduce_instants(self.frame.now, &known.decided_beyond),
+                reduce_instant(self.frame.now, known.now),
+                reduce_open(self.frame.now, known.open.as_ref()),
+                known.head.map(|head| reduce_head(self.frame.now, head)),
                 known.pauses
             )
         };
@@ -943,7 +603,7 @@ impl Both {
         match meddling {
             Meddling::End => {
                 lock.key = Key::Absent;
-                if *lock != LockState::default() {
+                if lock.token.is_some() {
                     lock.lease_end = ended;
                 }
             }
@@ -984,7 +644,7 @@ impl Both {
         let lease_end = end.filter(|_| is_held(token.as_deref()));
         let lease_end = lease_end.and_then(|end| end.parse().ok()).unwrap_or(0);
         let held_until = plain.token.as_ref().map_or(0, |_| plain.lease_end);
-        let end = |end: i64| reduce_lease_end(self.now, Timestamp::from_millis(end));
+        let end = |end: i64| reduce_lease_end(self.frame.now, Timestamp::from_millis(end));
         let mut real = format!(
             "\n    lock {} {} {} {}",
             token.unwrap_or_default(),
@@ -1007,7 +667,7 @@ impl Both {
             let [waiting, status, token, kind, fence, terms] =
                 meddler.job_kept(&self.lock, &job_name(job));
             let list = waiting_of_text(&waiting.unwrap_or_default()).expect("a waiting list");
-            real += &self.real.waiting(self.now, &list);
+            real += &self.real.waiting(self.frame.now, &list);
             if status.as_deref() == Some("open") {
                 let terms = terms_of_text(&terms.expect("an open run has terms"));
                 real += &format!(
@@ -1016,21 +676,21 @@ impl Both {
                     kind.expect("a kind"),
                     self.real
                         .fence(fence.expect("a fence").parse().expect("a number")),
-                    reduce_terms(self.now, &terms.expect("terms"))
+                    reduce_terms(self.frame.now, &terms.expect("terms"))
                 );
             }
             let Some(state) = self.model.kept.jobs.get(&job).and_then(Option::as_ref) else {
-                wanted += &self.plain.waiting(self.now, &[]);
+                wanted += &self.plain.waiting(self.frame.now, &[]);
                 continue;
             };
-            wanted += &self.plain.waiting(self.now, &state.waiting);
+            wanted += &self.plain.waiting(self.frame.now, &state.waiting);
             if let Some(open) = &state.open {
                 wanted += &format!(
                     "\n      {} {} {} {}",
                     open.token.as_str(),
                     open.kind.word(),
                     self.plain.fence(open.fence),
-                    reduce_terms(self.now, &open.terms)
+                    reduce_terms(self.frame.now, &open.terms)
                 );
             }
         }
@@ -1049,8 +709,8 @@ impl Both {
             let exclusive = self.lock.exclusive;
             let wanted =
                 protocol::report(&report.job, &self.model.kept.lock, exclusive, state, clock);
-            real += &self.real.report(self.now, report);
-            plain += &self.plain.report(self.now, &wanted);
+            real += &self.real.report(self.frame.now, report);
+            plain += &self.plain.report(self.frame.now, &wanted);
             let history = self.store.history(&report.job, &self.lock, 100).await;
             let mut wanted = self
                 .model
@@ -1062,8 +722,8 @@ impl Both {
             wanted.reverse();
             real += &self
                 .real
-                .records(self.now, history.expect("the store answers").records);
-            plain += &self.plain.records(self.now, wanted);
+                .records(self.frame.now, history.expect("the store answers").records);
+            plain += &self.plain.records(self.frame.now, wanted);
         }
         (real, plain)
     }
@@ -1138,13 +798,13 @@ impl Side {
             ClaimReply::Gap {
                 last,
                 horizon,
-                decided_later,
+                decided_beyond,
                 pauses,
             } => format!(
                 "gap {} {:?} {:?} {pauses:?}",
                 reduce_instant(now, *last),
                 horizon.map(|at| reduce_instant(now, at)),
-                reduce_instants(now, decided_later)
+                reduce_instants(now, decided_beyond)
             ),
             ClaimReply::Held { by, remaining } => {
                 format!("held {by} {:?}", remaining.map(reduce))

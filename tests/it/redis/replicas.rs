@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cronlatch::names::JobName;
+use cronlatch::names::{JobName, LockName};
+use cronlatch::store::protocol::LEAD;
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Kind, Lock, Overlap, RenewReply, Store, StoreSettings,
-    check_url, open,
+    Claim, ClaimReply, ClaimTarget, Fingerprint, Kind, Lock, Overlap, Registration, RenewReply,
+    Store, StoreSettings, check_url, open,
 };
 use cronlatch::time::Timestamp;
 
@@ -233,8 +234,11 @@ fn the_record_of_a_run_whose_renewals_no_replica_knows_names_what_is_missing() {
     let master = master();
     let replica = replica_of(&master, master.port(), RedisServer::builder());
     let list = format!(
-        "store: {{ redis: '{}', wait_replicas: 1 }}\njobs:\n  - {{ name: job, every: 1s, \
-         command: [sleep, '60'], lock: {{ ttl: 3s }}, kill_grace: 200ms }}\n",
+        "\
+store: {{ redis: '{}', wait_replicas: 1 }}
+jobs:
+  - {{ name: job, every: 1s, command: [sleep, '60'], lock: {{ ttl: 3s }}, kill_grace: 200ms }}
+",
         master.url()
     );
     let mut daemon = Daemon::on("host", list).start();
@@ -334,6 +338,53 @@ async fn many_claims_wait_for_the_replicas_together() {
         let _ = one.await.unwrap();
     }
     assert!(waits() - before < 25, "{} times", waits() - before);
+}
+
+/// A claim ahead of its instant waits for the instant while the replica acknowledges it, not afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_in_which_replicas_acknowledge_a_claim_counts_towards_its_instant() {
+    let master = master();
+    let between = Proxy::to(master.port());
+    let _replica = replica_of(&master, between.port(), RedisServer::builder());
+    let store = replicated(&master.url(), 1);
+    let way = Duration::from_millis(50);
+    between.set(Mode::Delay(way));
+    let (near, at, starts_in) = granted_ahead(&store).await;
+    // The master had replied before it asked the replica, and was answered.
+    let left = near.since(at).saturating_sub(way * 2);
+    assert!(starts_in <= left, "{starts_in:?} of {left:?}");
+}
+
+/// Claims an occurrence shortly before its instant. Returns the instant, the store's clock at the grant, and
+/// for how long the run must wait. A busy machine may take longer than one claim is given.
+async fn granted_ahead(store: &Arc<dyn Store>) -> (Timestamp, Timestamp, Duration) {
+    let began = std::time::Instant::now();
+    let mut number = 0;
+    loop {
+        number += 1;
+        let job = JobName::parse(&format!("j{number}")).unwrap();
+        let lock = Lock::named(&LockName::parse(job.as_str()).unwrap());
+        let registration = Registration {
+            job: job.clone(),
+            lock: lock.clone(),
+            fingerprint: Fingerprint("f".to_owned()),
+            ttl: claim().ttl,
+        };
+        let registered = store.register(&[registration]).await.unwrap();
+        let near = store.now().await.unwrap().plus(Duration::from_millis(900));
+        let mut claim = Claim {
+            lock,
+            ..occurrence(&job, near)
+        };
+        if let ClaimTarget::Occurrence { due, .. } = &mut claim.what {
+            due.prev = Some(registered[0].decided_until);
+            due.lead = LEAD;
+        }
+        match store.claim(&claim).await {
+            Ok(ClaimReply::Granted { at, starts_in, .. }) => return (near, at, starts_in),
+            reply => assert!(began.elapsed() < LIMIT, "{reply:?}"),
+        }
+    }
 }
 
 /// A master that is cut off from its replica, while a replica has become the master, cannot keep

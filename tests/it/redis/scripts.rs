@@ -9,8 +9,9 @@ use cronlatch::store::protocol::{waiting_of_text, waiting_text};
 use cronlatch::time::Timestamp;
 use proptest::test_runner::{Config as ProptestConfig, TestCaseError, TestRunner};
 
-use super::property::{self, Meddler, Meddling};
+use super::property::{self, Meddler};
 use super::store;
+use crate::steps::Meddling;
 use crate::support::{RedisServer, test_cases};
 
 /// Reaches into the server as another program would.
@@ -24,7 +25,7 @@ impl Meddler for Hands<'_> {
         match meddling {
             Meddling::End => {
                 self.0.command(&["DEL", &key]);
-                if self.0.number(&["EXISTS", &state]) == 1 {
+                if self.0.number(&["HEXISTS", &state, "token"]) == 1 {
                     let ended = ended.to_string();
                     self.0.command(&["HSET", &state, "lease_end", &ended]);
                 }
@@ -165,14 +166,14 @@ fn the_scripts_do_what_the_plain_function_does() {
         ..ProptestConfig::default()
     };
     let mut runner = TestRunner::new(config);
-    let outcome = runner.run(&property::sequences(), |(exclusive, calls)| {
+    let outcome = runner.run(&property::sequences(), |(exclusive, steps)| {
         // A shrunk sequence must not find what the longer one left.
         let nr = next.fetch_add(1, Ordering::Relaxed);
         let lock = Lock {
             exclusive,
             ..Lock::named(&LockName::parse(&format!("s{nr}")).unwrap())
         };
-        let compared = property::compare(store.clone(), &hands, lock, &calls);
+        let compared = property::compare(store.clone(), &hands, lock, &steps);
         runtime.block_on(compared).map_err(TestCaseError::fail)
     });
     if let Err(e) = outcome {

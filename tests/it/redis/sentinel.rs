@@ -241,8 +241,11 @@ fn a_killed_master_is_replaced_under_a_running_daemon() {
     let mut fleet = Fleet::start();
     let log = RunLog::new();
     let list = format!(
-        "store: {}\njobs:\n  - {{ name: tick, every: 1s, lock: {{ ttl: 3s }}, kill_grace: 100ms, \
-         command: '{}' }}\n",
+        "\
+store: {}
+jobs:
+  - {{ name: tick, every: 1s, lock: {{ ttl: 3s }}, kill_grace: 100ms, command: '{}' }}
+",
         url(&fleet.sentinels),
         log.job("0.01")
     );

@@ -254,7 +254,7 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
             }],
             fingerprints: vec![(Fingerprint("one of them".to_owned()), at(0))],
             moved: None,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
             summary: cronlatch::store::Summary::default(),
         },

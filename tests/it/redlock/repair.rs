@@ -13,6 +13,7 @@ use crate::support::{Mode, Proxy, RedisServer};
 
 const RUNS: &str = "cronlatch:{l}:runs:j";
 const LEDGER: &str = "cronlatch:{l}:job:j";
+const FAILURES: &str = "cronlatch:failures";
 
 /// The run of each record that a node has, and the number of the proposal that it came with.
 fn ballots(server: &RedisServer) -> Vec<(String, String)> {
@@ -148,4 +149,38 @@ async fn a_node_that_forgot_is_told_of_each_job_though_none_falls_due() {
         scene.outcomes().await,
         [(at(2), Outcome::Succeeded), (at(1), Outcome::Succeeded)]
     );
+}
+
+/// The result of a run replaces the record that it was interrupted. If it is a success, no failure says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_succeeded_after_all_is_no_failure_though_one_node_missed_its_result() {
+    let scene = Scene::new(LONG).await;
+    scene.granted("a", 1).await;
+    scene.ends("a", 1, Outcome::Failed).await;
+    eventually("all nodes have the failure", async || {
+        let has = |server: &RedisServer| server.number(&["XLEN", FAILURES]) == 1;
+        scene.servers.iter().all(has).then_some(())
+    })
+    .await;
+    let at = |n| Some(scene.start.plus(Duration::from_millis(n)));
+    let interrupted = |server: &RedisServer| {
+        let at = at(2).unwrap().millis().to_string();
+        let record = ["job", "j", "run_id", "run-b", "kind", "schedule"];
+        let times = ["scheduled_at", at.as_str(), "finished_at", at.as_str()];
+        let verdict = ["outcome", "interrupted", "host", "h", "attempts", "1"];
+        let add = ["XADD", FAILURES, "*"];
+        server.command(&[&add[..], &record, &times, &verdict].concat());
+    };
+    let failures = async || {
+        let failures = scene.store.failures(&[], 10).await.unwrap().records;
+        let of = |it: &cronlatch::store::Record| (it.scheduled_at, it.outcome);
+        failures.iter().map(of).collect::<Vec<_>>()
+    };
+    // The others have removed it.
+    interrupted(&scene.servers[2]);
+    assert_eq!(failures().await, [(at(1), Outcome::Failed)]);
+    // Two of three nodes have it, so perhaps nobody has replaced it.
+    interrupted(&scene.servers[1]);
+    let both = [(at(2), Outcome::Interrupted), (at(1), Outcome::Failed)];
+    assert_eq!(failures().await, both);
 }

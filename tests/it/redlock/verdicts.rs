@@ -23,10 +23,13 @@ impl Fleet {
         let log = RunLog::new();
         let may_end = log.path().with_file_name("may-end");
         let jobs = format!(
-            "store: {{ redis: [{}] }}\ndefaults: {{ kill_grace: 200ms, lock: {{ ttl: 6s }}, \
-             catch_up: none }}\njobs:\n  - {{ name: job, every: 2s, on_crash: rerun, command: '{}; \
-             until [ -e {} ]; do sleep 0.05; done; {}' }}\n  - {{ name: tick, every: 1s, \
-             command: 'true' }}\n",
+            "\
+store: {{ redis: [{}] }}
+defaults: {{ kill_grace: 200ms, lock: {{ ttl: 6s }}, catch_up: none }}
+jobs:
+  - {{ name: job, every: 2s, on_crash: rerun, command: '{}; until [ -e {} ]; do sleep 0.05; done; {}' }}
+  - {{ name: tick, every: 1s, command: 'true' }}
+",
             urls(&servers).join(", "),
             log.begin(),
             may_end.display(),

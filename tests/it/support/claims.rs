@@ -12,6 +12,11 @@ use cronlatch::time::Timestamp;
 
 use super::wait::{INTERVAL, LIMIT};
 
+/// A job.
+pub(crate) fn job() -> JobName {
+    JobName::parse("j").expect("a valid name")
+}
+
 /// An occurrence that is due at an instant, may start for an hour, and is never run again.
 pub(crate) fn due(at: Timestamp) -> Due {
     Due {

@@ -6,7 +6,7 @@ use crate::acceptor::Acceptor;
 use cronlatch::store::protocol::{self, Key};
 use cronlatch::store::quorum::{
     AcceptStatus, Ballot, Decision, PrepareMode, PrepareReply, PrepareStatus, Proposal, Requester,
-    decide,
+    Transition, decide,
 };
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Finish, Grant, Kind, Late, Outcome, Overlap, Record,
@@ -188,7 +188,11 @@ impl World {
                     |lock, job, clock| {
                         let (reply, effects) = protocol::claim(lock, job, clock, &claim);
                         let taken = matches!(reply, ClaimReply::Granted { .. });
-                        (Self::then(rules, &reply), effects, taken)
+                        Transition {
+                            reply: Self::then(rules, &reply),
+                            effects,
+                            taken,
+                        }
                     },
                 )
             }
@@ -201,7 +205,7 @@ impl World {
                     Requester::holder(&token),
                     |lock, job, clock| {
                         let (_, effects) = protocol::finish(lock, job, clock, &finish);
-                        (Then::On, effects, false)
+                        Transition::of(Then::On, effects)
                     },
                 )
             }

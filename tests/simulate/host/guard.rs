@@ -19,13 +19,22 @@ pub(crate) enum GuardStep {
 /// What a daemon receives about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    Ended(Ended),
+    /// How it ended, and when.
+    Ended(Ended, i64),
     /// It was not started: its lease was about to end, or it was to end itself.
     TooLate,
     /// It was not started: the machine lacks the resources.
     NoResources,
     /// It was not started: it was withdrawn before its instant.
     Withdrawn,
+}
+
+/// What the guard reports when it is done with a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProcessReport {
+    pub(crate) exit: Exit,
+    /// When it began, by the true clock.
+    pub(crate) began: Option<i64>,
 }
 
 /// A process; instants by the true clock.
@@ -37,6 +46,8 @@ pub(crate) struct Process {
     pub(crate) start: Start,
     /// Prepared before, it begins then.
     pub(crate) not_before: Option<i64>,
+    /// It does not begin then or later.
+    pub(crate) start_until: Option<i64>,
     /// SIGKILL at the latest.
     pub(crate) deadline: Option<i64>,
     /// How long it works.
@@ -188,7 +199,8 @@ impl Guard {
             return;
         };
         let process = &mut living.process;
-        if living.told || process.deadline.is_some_and(|deadline| deadline <= now) {
+        let limits = [process.start_until, process.deadline];
+        if living.told || limits.into_iter().flatten().any(|at| at <= now) {
             let life = process.life;
             self.living.remove(&id);
             self.tell(sim, life, id, Exit::TooLate);
@@ -249,12 +261,23 @@ impl Guard {
         }
         if let Some(living) = self.living.remove(&id) {
             note_end(sim, &living, living.end.1);
-            self.tell(sim, living.process.life, id, Exit::Ended(living.end.1));
+            let process = &living.process;
+            let report = ProcessReport {
+                exit: Exit::Ended(living.end.1, now),
+                began: Some(process.start.begin),
+            };
+            self.report(sim, process.life, id, report);
         }
     }
 
+    /// Reports a process that has not begun.
     fn tell(&self, sim: &mut Sim, life: u32, id: u64, exit: Exit) {
-        let (host, timer) = (self.host, Timer::Exited(id, exit));
+        let began = None;
+        self.report(sim, life, id, ProcessReport { exit, began });
+    }
+
+    fn report(&self, sim: &mut Sim, life: u32, id: u64, report: ProcessReport) {
+        let (host, timer) = (self.host, Timer::Exited(id, report));
         sim.at(sim.now + 1, Item::Timer { host, life, timer });
     }
 

@@ -124,7 +124,7 @@ impl Hand {
             Timer::GiveUp(id) => self.answered(env, id, Err(unanswered())),
             Timer::Hand if self.asked.is_none() => self.ask(env),
             Timer::Watchdog => self.runner.tend(env),
-            Timer::Exited(process, exit) => self.runner.exited(env, process, exit),
+            Timer::Exited(process, report) => self.runner.exited(env, process, report),
             Timer::Retry(run) => self.runner.retry(env, run),
             Timer::TimedOut(run, tries) => self.runner.timed_out(env, run, tries),
             _ => {}

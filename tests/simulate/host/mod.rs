@@ -8,6 +8,8 @@ mod noted;
 mod registry;
 mod runner;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod ticker;
 
 use std::time::Duration;
@@ -19,7 +21,7 @@ use cronlatch::time::Timestamp;
 
 use self::daemon::Daemon;
 pub(crate) use self::guard::GuardStep;
-use self::guard::{Exit, Guard};
+use self::guard::{Guard, ProcessReport};
 use self::hand::Hand;
 use crate::message::{Message, Request, Wire};
 use crate::plan::{self, Act, Plan, StoreKind};
@@ -49,7 +51,7 @@ pub(crate) enum Timer {
     Finisher,
     Probe,
     Watchdog,
-    Exited(u64, Exit),
+    Exited(u64, ProcessReport),
     Retry(u64),
     TimedOut(u64, u32),
     /// Jobs are registered again.

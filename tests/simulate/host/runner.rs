@@ -15,7 +15,7 @@ use cronlatch::store::{
 };
 use cronlatch::time::{BootInstant, Timestamp};
 
-use super::guard::{Exit, Process};
+use super::guard::{Exit, Process, ProcessReport};
 use super::tasks::RESPONSE;
 use super::{Env, Timer};
 use crate::chance;
@@ -76,7 +76,9 @@ struct Run {
     assignment: Assignment,
     lease: Option<LeaseId>,
     lost: Option<LeaseLost>,
+    /// When it may start at the earliest, or, once its first process has ended, when that began.
     started_at: Timestamp,
+    has_begun: bool,
     tries: u32,
     starts: u32,
     process: Option<u64>,
@@ -92,7 +94,7 @@ struct Run {
 pub(crate) enum Returned {
     /// The host lacks resources.
     Short,
-    /// The run was withdrawn before its instant.
+    /// The run was withdrawn, or its lease was lost, before its process began.
     Withdrawn,
 }
 
@@ -195,6 +197,7 @@ impl Runner {
             lease,
             lost: None,
             started_at,
+            has_begun: false,
             tries: 0,
             starts,
             process: None,
@@ -223,9 +226,7 @@ impl Runner {
             let why = "its lease was over before it began".to_owned();
             return self.end(env, key, Outcome::LeaseLost, why, Exit::TooLate);
         }
-        let deadline = lease
-            .filter(|_| assignment.job.on_lost == OnLost::Kill)
-            .map(|lease| env.sim.of_boot(timing::kill_at(lease.ends)));
+        let kill_at = lease.map(|lease| env.sim.of_boot(timing::kill_at(lease.ends)));
         let plan = &assignment.plan;
         let at = assignment.at.map(Timestamp::millis);
         let draw = chance::hash(&[
@@ -253,8 +254,11 @@ impl Runner {
             },
             not_before: (assignment.granted)
                 .and_then(|granted| granted.starts_at)
-                .map(|at| env.sim.of_boot(at)),
-            deadline,
+                .filter(|_| run.tries == 1)
+                .map(|at| env.sim.of_boot(at))
+                .filter(|at| *at > env.sim.now),
+            start_until: kill_at.filter(|_| run.tries == 1),
+            deadline: kill_at.filter(|_| assignment.job.on_lost == OnLost::Kill),
             work,
             code: i32::from(fails),
             grace: millis_of(assignment.job.kill.grace),
@@ -269,7 +273,8 @@ impl Runner {
     }
 
     /// A process of one of the runs has ended.
-    pub(super) fn exited(&mut self, env: &mut Env<'_>, process: u64, exit: Exit) {
+    pub(super) fn exited(&mut self, env: &mut Env<'_>, process: u64, report: ProcessReport) {
+        let exit = report.exit;
         let found = self.runs.iter().find(|(_, r)| r.process == Some(process));
         let Some(key) = found.map(|(key, _)| *key) else {
             return;
@@ -278,11 +283,20 @@ impl Runner {
             return;
         };
         run.process = None;
-        let cause = run.cause.take();
+        let lease = run.lease.and_then(|id| self.leases.get(&id));
+        let lease_ends = lease.map(|lease| env.sim.of_boot(lease.ends));
+        let kills = run.assignment.job.on_lost == OnLost::Kill;
+        let lost = run.lost.filter(|_| kills);
+        let mut causes = (run.cause.take().into_iter()).chain(lost.map(Cause::Lost));
+        let cause = causes.find(|cause| !came_too_late(*cause, exit, lease_ends));
         let (outcome, reason) = verdict(run, cause, exit);
-        run.starts += u32::from(matches!(exit, Exit::Ended(_)));
+        if let Some(began) = report.began.filter(|_| !run.has_begun) {
+            let shown = env.utc().minus(millis(env.sim.now - began));
+            (run.started_at, run.has_begun) = (run.started_at.max(shown), true);
+        }
+        run.starts += u32::from(matches!(exit, Exit::Ended(..)));
         let none_started = run.starts < run.assignment.attempt;
-        let returns = matches!(exit, Exit::NoResources | Exit::Withdrawn);
+        let returns = !matches!(exit, Exit::Ended(..));
         if returns && none_started && run.assignment.granted.is_some() {
             // Retries are for the command. Another host may start it at once.
             return self.end(env, key, outcome, reason, exit);
@@ -293,9 +307,7 @@ impl Runner {
         let Some(retry) = retry.filter(|_| worth) else {
             return self.end(env, key, outcome, reason, exit);
         };
-        if let Some(lost) = run.lost
-            && run.assignment.job.on_lost == OnLost::Kill
-        {
+        if let Some(lost) = lost {
             return self.end(env, key, Outcome::LeaseLost, reason_of(lost), exit);
         }
         if self.stop >= Some(Stop::Drain) {
@@ -329,11 +341,11 @@ impl Runner {
             run_id: Some(run_id),
             scheduled_at: at,
             started_at: Some(run.started_at),
-            finished_at: Some(env.utc()),
+            finished_at: Some(run.started_at.max(env.utc())),
             host: Some(env.name.clone()),
             reason,
             exit_code: match exit {
-                Exit::Ended(Ended::Itself(code)) => Some(code),
+                Exit::Ended(Ended::Itself(code), _) => Some(code),
                 _ => None,
             },
             attempts: run.starts,
@@ -346,8 +358,8 @@ impl Runner {
             token,
             returns: match exit {
                 Exit::NoResources => Some(Returned::Short),
-                Exit::Withdrawn => Some(Returned::Withdrawn),
-                Exit::Ended(_) | Exit::TooLate => None,
+                Exit::Withdrawn | Exit::TooLate => Some(Returned::Withdrawn),
+                Exit::Ended(..) => None,
             }
             .filter(|_| run.starts < attempt && granted.is_some() && at.is_some()),
             record,
@@ -414,13 +426,8 @@ impl Runner {
     /// The daemon stops: there is no further attempt.
     fn end_between(&mut self, env: &mut Env<'_>, key: u64) {
         let why = "no further attempt: the daemon is stopping".to_owned();
-        self.end(
-            env,
-            key,
-            Outcome::Failed,
-            why,
-            Exit::Ended(Ended::Itself(1)),
-        );
+        let exit = Exit::Ended(Ended::Itself(1), env.sim.now);
+        self.end(env, key, Outcome::Failed, why, exit);
     }
 
     pub(super) fn timed_out(&mut self, env: &mut Env<'_>, key: u64, tries: u32) {
@@ -585,6 +592,15 @@ fn reason_of(lost: LeaseLost) -> String {
     lost.to_string()
 }
 
+/// Whether a process had ended by itself before its lease, for which it was to be ended, as `run::follow` judges
+/// it. A timeout never comes too late here: what a daemon that was stopped acts on keeps its order.
+fn came_too_late(cause: Cause, exit: Exit, lease_ends: Option<i64>) -> bool {
+    let Exit::Ended(Ended::Itself(_), at) = exit else {
+        return false;
+    };
+    cause == Cause::Lost(LeaseLost::Expired) && lease_ends.is_some_and(|ends| at < ends)
+}
+
 fn verdict(run: &Run, cause: Option<Cause>, exit: Exit) -> (Outcome, String) {
     let good = |code: i32| {
         let codes = &run.assignment.job.success_exit_codes;
@@ -595,13 +611,17 @@ fn verdict(run: &Run, cause: Option<Cause>, exit: Exit) -> (Outcome, String) {
         (Some(Cause::Lost(lost)), _) => (Outcome::LeaseLost, reason_of(lost)),
         (_, Exit::TooLate) => (Outcome::LeaseLost, "too late to start it".to_owned()),
         (_, Exit::NoResources) => (Outcome::Failed, "cannot start a process".to_owned()),
-        (_, Exit::Ended(Ended::AtDeadline)) => (Outcome::LeaseLost, reason_of(LeaseLost::Expired)),
+        (_, Exit::Ended(Ended::AtDeadline, _)) => {
+            (Outcome::LeaseLost, reason_of(LeaseLost::Expired))
+        }
         (Some(Cause::TimedOut), _) => (Outcome::TimedOut, "its timeout".to_owned()),
-        (Some(Cause::Stopped), Exit::Ended(Ended::OnRequest)) => {
+        (Some(Cause::Stopped), Exit::Ended(Ended::OnRequest, _)) => {
             (Outcome::Stopped, "the daemon was stopped".to_owned())
         }
-        (_, Exit::Ended(Ended::Itself(code))) if good(code) => (Outcome::Succeeded, String::new()),
-        (_, Exit::Ended(_)) => (Outcome::Failed, String::new()),
+        (_, Exit::Ended(Ended::Itself(code), _)) if good(code) => {
+            (Outcome::Succeeded, String::new())
+        }
+        (_, Exit::Ended(..)) => (Outcome::Failed, String::new()),
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime};
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::HostClock;
 use cronlatch::names::JobName;
+use cronlatch::schedule::Spread;
 use cronlatch::schedule::ticker::board::{Board, CallbackStep};
-use cronlatch::schedule::ticker::{Firing, HeadStart, TickerJob, WallClock};
+use cronlatch::schedule::ticker::{Firing, TickerJob, WallClock};
 use cronlatch::time::Timestamp;
 use tokio::sync::mpsc;
 
@@ -16,7 +17,7 @@ use super::{Env, Timer};
 use crate::plan::millis;
 
 /// A job, and this host's head starts at it, if it is claimed ahead of its instants.
-pub(super) type TickedJob = (Arc<Job>, Option<HeadStart>);
+pub(super) type TickedJob = (Arc<Job>, Option<Spread>);
 
 /// An occurrence that has come due: of which job.
 pub(super) type Fired = (JobName, Timestamp);

@@ -28,7 +28,7 @@ pub(super) use self::hosts::{
 };
 pub(super) use self::locks::{
     begun_out_of_order, being_taken, claim_in_doubt, just_awake, lock_busy_until, opted_out,
-    renewed_unheard,
+    renewed_unheard, unheard_lease_end,
 };
 pub(super) use self::loss::{
     forgotten_run, forgotten_schedule, lost_beginning, lost_data, lost_meanwhile, lost_result,
@@ -39,7 +39,7 @@ pub(super) use self::moves::{
     under_its_old_scope,
 };
 pub(super) use self::nodes::{
-    asked_before, awaits_reports, late_vote, node_behind, node_behind_at,
+    asked_before, awaits_reports, late_vote, node_behind, node_behind_at, silent_nodes,
 };
 pub(super) use self::reruns::{
     given_back, last_try_not_begun, lost_count, noticed_late, rerun_beside, rerun_of_not_begun,
@@ -49,9 +49,10 @@ pub(super) use self::schedules::{
     back_on_its_schedule, inherited, never_seen_disabled, owed_together, passed_there,
     two_schedules, verdicts_owed_together,
 };
+use crate::trace::Span;
 
 /// What a host notices within so many milliseconds is at its time.
-pub(super) const PROMPT: i64 = 1_000;
+const PROMPT: i64 = 1_000;
 /// A start that is so fresh when its host dies may not be on record.
 const UNDER_WAY: i64 = 2_000;
 /// A process begins so many milliseconds after its grant at the latest.
@@ -70,3 +71,11 @@ const MOVES: i64 = 4_000;
 /// `OwnClock`: a host judges the deadline of what waits for a place of its own, and what is too old
 /// to be caught up, by its own clock, which may be off by so much and still count as right.
 pub(super) const OWN_CLOCK: i64 = 500;
+
+/// The time within which a host that runs notices what comes due then.
+pub(super) fn notices(due: i64) -> Span {
+    Span {
+        from: due,
+        until: due + PROMPT,
+    }
+}

@@ -225,7 +225,7 @@ fn caught_up(
 ) -> Vec<Violation> {
     // What was due just before may have been claimed, what is due just after is not late.
     let inside = Span {
-        from: dark.from + excuse::not_noticed(facts, dark) - subject.delay,
+        from: dark.from + excuse::not_noticed(facts, subject, dark) - subject.delay,
         until: dark.until - subject.delay,
     };
     let mut dues = subject.occurrences(inside);
@@ -298,10 +298,7 @@ fn caught_up(
 /// Whether no host that had the job was up then, or within the second in which it would have noticed what
 /// came due: its daemon did not run, or was stopped, or its machine was suspended.
 fn nobody_was_up(facts: &Facts<'_>, subject: &Subject<'_>, due: i64) -> bool {
-    let notices = Span {
-        from: due,
-        until: due + excuse::PROMPT,
-    };
+    let notices = excuse::notices(due);
     let mut regimes = subject.regimes.iter().filter(|it| it.span.meets(notices));
     !regimes.any(|it| facts.up[it.host].iter().any(|up| up.meets(notices)))
 }

@@ -162,6 +162,7 @@ fn too_late(
     }
     let granted = facts.granted(rerun);
     let lease_end = facts.lease_end(before)?;
+    let lease_end = excuse::unheard_lease_end(facts, before, plan, lease_end);
     let from = excuse::noticed_late(facts, before, (rerun, granted)).unwrap_or(lease_end);
     let until = from.max(lease_end) + excuse::rerun_window(plan);
     let again = excuse::rerun_of_not_begun(facts, plan, subject, rerun.at?);

@@ -434,7 +434,8 @@ fn missed_in_quiet(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, added: &Ad
         && !excuse::lost_data(facts, at)
         && !excuse::claim_in_doubt(facts, plan, due)
         && !excuse::late_vote(facts, plan, due)
+        && !excuse::silent_nodes(facts, plan, due)
         && !excuse::unheard_return(facts, plan, due)
         && !excuse::busy_on_its_schedule(facts, subject, (at, added), busy)
-        && !excuse::not_there(facts, subject, plan, busy)
+        && !excuse::not_there(facts, subject, (plan, added), busy)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cronlatch::store::quorum::{
     AcceptStatus, Ballot, Decision, PrepareMode, PrepareReply, PrepareStatus, Proposal,
-    QuorumCheck, Requester, Trust, check_quorum, decide, is_preempted, merge,
+    QuorumCheck, Requester, Transition, Trust, check_quorum, decide, is_preempted, merge,
 };
 
 use super::node::{Answer, Ask};
@@ -218,7 +218,12 @@ impl Op {
         };
         let at = (&target, ballot.unwrap_or_default());
         let resolved = decide(at, replies, quorum, requester, |lock, job, clock| {
-            part.apply(lock, job, clock)
+            let (reply, effects, taken) = part.apply(lock, job, clock);
+            Transition {
+                reply,
+                effects,
+                taken,
+            }
         });
         let contended = *contended;
         match resolved {

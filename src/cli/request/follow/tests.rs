@@ -68,8 +68,8 @@ stub_store! {
     away: claim renew finish settle note_attempt register announce released now forget init
 }
 
-/// Follows a run that is recorded after so long. Returns how long that took, and the part that was wanted
-/// last.
+/// Follows a run whose record appears after this time. Returns how long following took, and the number of the last
+/// part of its output that was requested.
 async fn followed(recorded_after: Duration, arrives: bool) -> (Duration, u64) {
     let job = JobName::parse("a").expect("a name");
     let run = FollowedRun {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::super::event::{Action, ClaimSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now};
 use super::super::policy::{Exclusion, Policy};
-use super::super::spread::Spread;
 use super::super::{CLAIM_AHEAD, Core};
 use super::bench::{Every, JOB, grant, policy, secs};
 use crate::config::OnStoreDown;
+use crate::schedule::Spread;
 use crate::store::{ClaimReply, Grant, Kind, Registered, RunStatus};
 use crate::time::{BootInstant, Timestamp};
 
@@ -119,7 +119,7 @@ fn reply(ms: i64) -> Registered {
     Registered {
         pauses: Vec::new(),
         decided_until: secs(1000),
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         now: now(ms).utc,
         open: None,
         head: None,

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::super::Core;
 use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, OccurrenceNotice};
 use super::super::policy::{Exclusion, OccurrenceSource, Policy};
-use super::super::spread::Spread;
 use crate::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown};
 use crate::names::{RunId, Token};
+use crate::schedule::Spread;
 use crate::store::{ClaimReply, Grant, Head, Kind, Lock, OpenRun, RunStatus};
-use crate::time::{BootInstant, Timestamp};
+use crate::time::{BootInstant, Timestamp, seconds_after_boot};
 
 /// Due at every multiple of so many seconds.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Bench {
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(decided_until),
-                decided_later: Vec::new(),
+                decided_beyond: Vec::new(),
                 now: secs(self.seconds),
                 open: None,
                 head: None,
@@ -155,7 +155,7 @@ impl Bench {
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(decided_until),
-                decided_later: Vec::new(),
+                decided_beyond: Vec::new(),
                 now: secs(self.seconds),
                 open: Some(OpenRun {
                     scheduled_at: Some(secs(at)),
@@ -322,9 +322,7 @@ impl Bench {
 fn now(seconds: i64) -> Now {
     Now {
         utc: secs(seconds),
-        boot: BootInstant::from_duration(Duration::from_secs(
-            u64::try_from(seconds).expect("a second after boot"),
-        )),
+        boot: seconds_after_boot(u64::try_from(seconds).expect("a second after boot")),
     }
 }
 
@@ -383,7 +381,7 @@ pub(super) fn gap(last: i64) -> ClaimReply {
     ClaimReply::Gap {
         last: secs(last),
         horizon: None,
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
     }
 }

@@ -142,7 +142,7 @@ fn an_orphaned_manual_run_is_closed_and_never_run_again() {
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: super::bench::secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: super::bench::secs(1000),
             open: Some(crate::store::OpenRun {
                 scheduled_at: None,
@@ -263,7 +263,7 @@ fn without_catch_up_a_host_looks_when_nobody_can_be_granted_what_it_passed_by() 
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: super::bench::secs(980),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: super::bench::secs(1000),
             open: None,
             head: None,
@@ -361,7 +361,7 @@ fn a_host_that_has_just_come_claims_a_rerun_that_waits_at_once() {
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: super::bench::secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: super::bench::secs(1011),
             open: None,
             head: Some(head(1000, Kind::Rerun)),

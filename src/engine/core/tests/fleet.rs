@@ -279,19 +279,7 @@ impl Fleet {
                 self.plan_for(self.now + 200, host, life, step);
             }
             // What the store does, it does for the dead as well.
-            Step::Claim(id, claim) => {
-                let clock = self.store_clock();
-                let (reply, effects) =
-                    protocol::claim(&mut self.state, &mut self.job, clock, &claim);
-                self.keep(effects);
-                if !self.dice.chance(self.loss) {
-                    self.soon(host, Step::Answer(id, reply));
-                }
-                if self.dice.chance(self.loss) {
-                    let later = self.now + self.dice.roll(1, 5000);
-                    self.plan(later, host, Step::Claim(ClaimId(u64::MAX), claim));
-                }
-            }
+            Step::Claim(id, claim) => self.execute_claim(host, id, claim),
             Step::Finish(finish, run) => self.finish(host, finish, run),
             _ if !alive => {}
             Step::Start => self.start(host),
@@ -307,42 +295,52 @@ impl Fleet {
                     self.feed(host, event);
                 }
             }
-            Step::NoAnswer(id, claim) => {
-                let runs = self.hosts[host].runs.contains_key(&id);
-                if self.hosts[host].tokens.contains_key(&id) && !runs {
-                    self.feed(
-                        host,
-                        Event::NoReply {
-                            job: JOB,
-                            claim: id,
-                        },
-                    );
-                    self.plan(self.now + 200, host, Step::StoreUp);
-                    self.send_claim(host, id, claim, 210);
-                }
-            }
+            Step::NoAnswer(id, claim) => self.no_answer(host, id, claim),
             Step::StoreUp => self.feed(host, Event::StoreUp),
             Step::Closed => self.feed(host, Event::RunClosed { job: JOB }),
             Step::Register => self.register(host),
             Step::Look => self.query_ledger(host),
-            Step::Settle(run_id) => {
-                let clock = self.store_clock();
-                let settle = Settle {
-                    lock: self.lock.clone(),
-                    job: name(),
-                    run_id,
-                    keep: crate::store::Retention::of_records(100),
-                };
-                let (settled, effects) =
-                    protocol::settle(&mut self.state, &mut self.job, clock, &settle);
-                self.keep(effects);
-                if !settled {
-                    self.feed(host, Event::NotSettled { job: JOB });
-                }
-            }
+            Step::Settle(run_id) => self.settle(host, run_id),
             Step::Woken(claim) => self.feed(host, Event::Woken { job: JOB, claim }),
             Step::Renew(claim) => self.renew(host, claim),
             Step::RunEnds(claim) => self.run_ends(host, claim),
+        }
+    }
+
+    fn execute_claim(&mut self, host: usize, id: ClaimId, claim: Box<Claim>) {
+        let clock = self.store_clock();
+        let (reply, effects) = protocol::claim(&mut self.state, &mut self.job, clock, &claim);
+        self.keep(effects);
+        if !self.dice.chance(self.loss) {
+            self.soon(host, Step::Answer(id, reply));
+        }
+        if self.dice.chance(self.loss) {
+            let later = self.now + self.dice.roll(1, 5000);
+            self.plan(later, host, Step::Claim(ClaimId(u64::MAX), claim));
+        }
+    }
+
+    fn no_answer(&mut self, host: usize, claim: ClaimId, request: Box<Claim>) {
+        let runs = self.hosts[host].runs.contains_key(&claim);
+        if self.hosts[host].tokens.contains_key(&claim) && !runs {
+            self.feed(host, Event::NoReply { job: JOB, claim });
+            self.plan(self.now + 200, host, Step::StoreUp);
+            self.send_claim(host, claim, request, 210);
+        }
+    }
+
+    fn settle(&mut self, host: usize, run_id: RunId) {
+        let clock = self.store_clock();
+        let settle = Settle {
+            lock: self.lock.clone(),
+            job: name(),
+            run_id,
+            keep: crate::store::Retention::of_records(100),
+        };
+        let (settled, effects) = protocol::settle(&mut self.state, &mut self.job, clock, &settle);
+        self.keep(effects);
+        if !settled {
+            self.feed(host, Event::NotSettled { job: JOB });
         }
     }
 
@@ -381,7 +379,7 @@ impl Fleet {
                 reply: crate::store::Registered {
                     pauses: Vec::new(),
                     decided_until: answer.decided_until,
-                    decided_later: answer.decided_later,
+                    decided_beyond: answer.decided_beyond,
                     now: answer.now,
                     open: answer.open,
                     head: answer.head,

@@ -1,5 +1,8 @@
 //! `on_store_down`, and what is made good when the store is back.
 
+mod afterwards;
+mod asleep;
+
 use std::time::Duration;
 
 use super::super::Policy;
@@ -190,140 +193,6 @@ fn run_does_not_overlap_with_itself() {
 }
 
 #[test]
-fn what_a_host_slept_through_is_caught_up_whatever_is_to_be_done_without_the_store() {
-    for on_store_down in [OnStoreDown::Run, OnStoreDown::Skip] {
-        let (mut bench, _) = cut_off(Policy {
-            catch_up: CatchUp::All,
-            ..down(on_store_down)
-        });
-        bench.action();
-        bench.at(1035);
-        bench.due(1020);
-        bench.due(1030);
-        bench.nothing();
-        if on_store_down == OnStoreDown::Run {
-            bench.ended();
-            bench.closed();
-        }
-        back(&mut bench);
-        assert_eq!(bench.action(), Action::Register { job: JOB });
-        bench.registered(1010);
-        assert_eq!(bench.claim(1020).kind, Kind::CatchUp, "{on_store_down:?}");
-    }
-}
-
-#[test]
-fn what_came_due_just_before_a_host_awoke_is_not_judged_by_an_outage_that_may_be_over() {
-    for on_store_down in [OnStoreDown::Run, OnStoreDown::Skip] {
-        let (mut bench, _) = cut_off(down(on_store_down));
-        bench.action();
-        bench.at(1031);
-        bench.due(1020);
-        bench.due(1030);
-        bench.nothing();
-        if on_store_down == OnStoreDown::Run {
-            bench.ended();
-            bench.closed();
-        }
-        back(&mut bench);
-        assert_eq!(bench.action(), Action::Register { job: JOB });
-        bench.registered(1010);
-        let spec = bench.claim(1030);
-        assert_eq!(spec.kind, Kind::CatchUp, "{on_store_down:?}");
-    }
-}
-
-#[test]
-fn a_host_that_notices_by_one_job_that_it_slept_acts_on_the_outage_for_none_at_once() {
-    let other = JobIx(1);
-    let mut bench = Bench::fresh(vec![policy(), down(OnStoreDown::Run)], None);
-    for job in [JOB, other] {
-        bench.registered_of(job, 1000);
-    }
-    bench.feed(Event::StoreDown);
-    bench.at(1019);
-    bench.due_of(JOB, 1010);
-    bench.at(1031);
-    bench.due_of(JOB, 1020);
-    bench.due_of(other, 1030);
-    bench.nothing();
-    back(&mut bench);
-    assert_eq!(bench.action(), Action::Register { job: JOB });
-    assert_eq!(bench.action(), Action::Register { job: other });
-}
-
-/// A host whose store failed at 1010, and that was asleep until 1019. Then 1020 comes due.
-fn awake(policy: Policy) -> Bench {
-    let is_run = policy.on_store_down == OnStoreDown::Run;
-    let (mut bench, _) = cut_off(policy);
-    bench.action();
-    if is_run {
-        bench.ended();
-        bench.closed();
-    }
-    bench.at(1019);
-    bench.feed(Event::Awake);
-    bench.due(1020);
-    bench.nothing();
-    bench
-}
-
-#[test]
-fn what_comes_due_as_a_host_awakes_waits_for_the_answer_of_a_store_that_may_be_back() {
-    for on_store_down in [OnStoreDown::Run, OnStoreDown::Skip] {
-        let mut bench = awake(down(on_store_down));
-        back(&mut bench);
-        assert_eq!(bench.action(), Action::Register { job: JOB });
-        bench.registered(1000);
-        let spec = bench.claim(1020);
-        assert_eq!(spec.kind, Kind::Schedule, "{on_store_down:?}");
-    }
-}
-
-#[test]
-fn what_comes_due_as_a_host_awakes_has_its_policy_once_the_store_has_not_answered() {
-    let mut bench = awake(down(OnStoreDown::Run));
-    bench.at(1022);
-    bench.started_alone(1020);
-    bench.nothing();
-    let mut bench = awake(down(OnStoreDown::Skip));
-    bench.at(1022);
-    assert!(bench.said(1020, &OccurrenceNotice::StoreDown));
-    bench.due(1030);
-    assert!(bench.said(1030, &OccurrenceNotice::StoreDown));
-    bench.nothing();
-}
-
-#[test]
-fn a_claim_without_a_reply_is_sent_again_after_a_sleep_before_its_policy_counts() {
-    for on_store_down in [OnStoreDown::Run, OnStoreDown::Skip] {
-        let mut bench = Bench::new(down(on_store_down));
-        bench.due(1010);
-        let spec = bench.claim(1010);
-        bench.at(1019);
-        bench.feed(Event::Awake);
-        bench.no_reply(&spec);
-        assert!(matches!(bench.action(), Action::Cancel { .. }));
-        bench.nothing();
-        back(&mut bench);
-        assert_eq!(bench.action(), Action::Register { job: JOB });
-        bench.registered(1000);
-        let again = bench.claim(1010);
-        assert_eq!(again.kind, Kind::Schedule, "{on_store_down:?}");
-    }
-}
-
-#[test]
-fn what_comes_due_as_a_host_awakes_runs_without_the_store_within_its_start_deadline() {
-    let mut bench = awake(Policy {
-        start_deadline: Duration::from_secs(2),
-        ..down(OnStoreDown::Run)
-    });
-    bench.at(1021);
-    bench.started_alone(1020);
-}
-
-#[test]
 fn without_a_lock_runs_without_the_store_overlap() {
     let (mut bench, _) = cut_off(Policy {
         exclusion: Exclusion::None,
@@ -469,7 +338,7 @@ fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_late
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(decided_until),
-                decided_later: vec![secs(beyond)],
+                decided_beyond: vec![secs(beyond)],
                 now: secs(1030),
                 open: None,
                 head: None,
@@ -539,7 +408,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(1000),
-                decided_later: Vec::new(),
+                decided_beyond: Vec::new(),
                 now: secs(1000),
                 open: None,
                 head: None,
@@ -564,265 +433,6 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
     bench.grant(&spec);
 }
 
-#[test]
-fn a_store_that_recovers_is_asked_again_when_it_has_in_order_and_nothing_is_left_out() {
-    let mut bench = Bench::new(policy());
-    bench.due(1010);
-    let spec = bench.claim(1010);
-    let remaining = Duration::from_secs(25);
-    bench.answer(&spec, ClaimReply::Recovering { remaining });
-    bench.due(1020);
-    bench.due(1030);
-    bench.nothing();
-    bench.at(1035);
-    let first = bench.claim(1010);
-    assert_ne!(first.claim, spec.claim, "a claim of its own");
-    bench.answer(&first, ClaimReply::Unknown);
-    assert!(bench.said(1010, &OccurrenceNotice::Unknown));
-    let second = bench.claim(1020);
-    bench.grant(&second);
-}
-
-#[test]
-fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
-    let mut bench = Bench::new(policy());
-    bench.due(1060);
-    let spec = bench.claim(1060);
-    let (last, horizon) = (secs(1000), Some(secs(1030)));
-    bench.answer(
-        &spec,
-        ClaimReply::Gap {
-            last,
-            horizon,
-            decided_later: Vec::new(),
-            pauses: Vec::new(),
-        },
-    );
-    let answer = bench.claim(1060).gap.expect("an answer to the gap");
-    let drops: Vec<_> = answer.drop.iter().map(|d| (d.outcome, d.range)).collect();
-    let range = |from, until, count| Range {
-        from: secs(from),
-        until: secs(until),
-        count,
-    };
-    let unknown = (Outcome::Unknown, range(1010, 1030, 3));
-    assert_eq!(drops, [unknown, (Outcome::Missed, range(1040, 1050, 2))]);
-}
-
-/// A range over it would be refused again and again.
-#[test]
-fn no_range_that_is_dropped_reaches_over_what_another_schedule_has_decided() {
-    let mut bench = Bench::new(policy());
-    bench.due(1060);
-    let spec = bench.claim(1060);
-    bench.answer(
-        &spec,
-        ClaimReply::Gap {
-            last: secs(1000),
-            horizon: None,
-            decided_later: vec![secs(1033)],
-            pauses: Vec::new(),
-        },
-    );
-    let answer = bench.claim(1060).gap.expect("an answer to the gap");
-    let ranges = answer.drop.iter().map(|drop| drop.range);
-    let ranges: Vec<_> = ranges.map(|it| (it.from, it.until, it.count)).collect();
-    let range = |from, until, count| (secs(from), secs(until), count);
-    assert_eq!(ranges, [range(1010, 1030, 3), range(1040, 1050, 2)]);
-}
-
-/// Hosts whose clocks may lie three seconds apart, and a job every second.
-fn in_company() -> Policy {
-    Policy {
-        calendar: std::sync::Arc::new(super::bench::Every(1)),
-        skew: Duration::from_secs(3),
-        ..policy()
-    }
-}
-
-fn asks(bench: &mut Bench) {
-    assert_eq!(bench.action(), Action::Register { job: JOB });
-}
-
-#[test]
-fn what_others_may_have_in_hand_is_left_to_them_though_a_newer_one_is_due() {
-    for catch_up in [CatchUp::None, CatchUp::Latest, CatchUp::All] {
-        let (mut bench, spec) = cut_off(Policy {
-            catch_up,
-            ..in_company()
-        });
-        bench.due(1011);
-        bench.due(1012);
-        back(&mut bench);
-        bench.due(1013);
-        bench.answer(&spec, decided());
-        asks(&mut bench);
-        bench.registered(1010);
-        bench.nothing();
-        bench.at(1015);
-        asks(&mut bench);
-        bench.registered(1012);
-        bench.claim(1013);
-        bench.nothing();
-    }
-}
-
-#[test]
-fn what_was_pending_before_an_outage_is_claimed_before_the_ledger_is_asked() {
-    let mut bench = Bench::new(in_company());
-    bench.due(1010);
-    let spec = bench.claim(1010);
-    bench.due(1011);
-    bench.no_reply(&spec);
-    bench.due(1012);
-    back(&mut bench);
-    bench.due(1013);
-    bench.answer(&spec, decided());
-    let spec = bench.claim(1011);
-    bench.answer(&spec, decided());
-    asks(&mut bench);
-    bench.registered(1011);
-    bench.nothing();
-    bench.at(1015);
-    asks(&mut bench);
-    bench.registered(1012);
-    bench.claim(1013);
-}
-
-#[test]
-fn after_each_of_several_outages_the_ledger_is_asked() {
-    let (mut bench, spec) = cut_off(Policy {
-        catch_up: CatchUp::All,
-        ..in_company()
-    });
-    bench.due(1011);
-    back(&mut bench);
-    bench.due(1012);
-    bench.feed(Event::StoreDown);
-    bench.due(1013);
-    back(&mut bench);
-    bench.due(1014);
-    bench.answer(&spec, decided());
-    asks(&mut bench);
-    bench.registered(1011);
-    let spec = bench.claim(1012);
-    bench.answer(&spec, decided());
-    asks(&mut bench);
-    bench.registered(1012);
-    bench.nothing();
-    bench.at(1016);
-    asks(&mut bench);
-    bench.registered(1013);
-    let spec = bench.claim(1014);
-    bench.grant(&spec);
-    bench.nothing();
-}
-
-#[test]
-fn of_what_waits_for_the_ledger_when_the_next_outage_begins_latest_runs_the_newest_alone() {
-    let mut bench = Bench::new(Policy {
-        skew: Duration::from_secs(30),
-        ..down(OnStoreDown::Wait)
-    });
-    bench.feed(Event::StoreDown);
-    bench.due(1010);
-    back(&mut bench);
-    asks(&mut bench);
-    bench.registered(1000);
-    bench.due(1020);
-    bench.nothing();
-    bench.feed(Event::StoreDown);
-    bench.due(1030);
-    back(&mut bench);
-    bench.due(1040);
-    asks(&mut bench);
-    bench.registered(1000);
-    bench.claim(1040);
-    bench.nothing();
-}
-
-#[test]
-fn nothing_is_left_to_others_for_so_long_that_the_next_one_is_too_late() {
-    let (mut bench, spec) = cut_off(Policy {
-        start_deadline: Duration::from_secs(2),
-        catch_up: CatchUp::All,
-        ..in_company()
-    });
-    bench.due(1011);
-    back(&mut bench);
-    bench.answer(&spec, decided());
-    asks(&mut bench);
-    bench.registered(1010);
-    bench.due(1012);
-    bench.nothing();
-    bench.at(1013);
-    asks(&mut bench);
-    bench.registered(1010);
-    let newest = bench.claim(1011);
-    bench.answer(&newest, decided());
-    assert_eq!(bench.claim(1012).kind, Kind::Schedule);
-}
-
-#[test]
-fn what_became_too_late_before_the_ledger_answered_is_judged_by_catch_up() {
-    let (mut bench, spec) = cut_off(policy());
-    bench.due(1020);
-    back(&mut bench);
-    bench.due(1030);
-    bench.answer(&spec, decided());
-    asks(&mut bench);
-    bench.feed(Event::StoreDown);
-    bench.at(1395);
-    back(&mut bench);
-    bench.registered(1010);
-    assert_eq!(bench.claim(1390).kind, Kind::CatchUp);
-    bench.nothing();
-}
-
-#[test]
-fn a_queue_that_waits_for_the_ledger_is_not_full() {
-    let (mut bench, spec) = cut_off(Policy {
-        on_overlap: OnOverlap::Queue { limit: 1 },
-        ..in_company()
-    });
-    bench.due(1011);
-    back(&mut bench);
-    bench.answer(&spec, decided());
-    asks(&mut bench);
-    bench.registered(1010);
-    bench.due(1012);
-    bench.due(1013);
-    bench.at(1014);
-    asks(&mut bench);
-    bench.registered(1011);
-    for second in [1012, 1013] {
-        let spec = bench.claim(second);
-        bench.answer(&spec, decided());
-    }
-    bench.nothing();
-}
-
-#[test]
-fn an_occurrence_that_is_too_late_for_the_store_is_not_claimed_again_and_again() {
-    let mut bench = Bench::new(Policy {
-        catch_up: CatchUp::None,
-        start_deadline: Duration::from_secs(3),
-        ..down(OnStoreDown::Skip)
-    });
-    bench.due(1010);
-    let spec = bench.claim(1010);
-    // The store's clock is ahead of this host's.
-    bench.answer(&spec, ClaimReply::Stale);
-    bench.nothing();
-    bench.at(1014);
-    let again = bench.claim(1010);
-    bench.answer(&again, ClaimReply::Stale);
-    asks(&mut bench);
-    bench.registered(1000);
-    let drops = bench.action();
-    assert!(matches!(drops, Action::Drops(_)), "not recorded: {drops:?}");
-}
-
 /// What comes due while a run without the store lasts runs after it.
 fn runs_each_alone() -> Policy {
     Policy {
@@ -838,7 +448,7 @@ fn registered_behind(bench: &mut Bench, job: JobIx) {
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1005),
             open: None,
             head: None,
@@ -910,4 +520,49 @@ fn without_catch_up_nothing_starts_that_is_older_than_what_ran_without_the_store
     };
     let range = spec.answer.drop[0].range;
     assert_eq!((range.from, range.until), (secs(1010), secs(1030)));
+}
+
+/// The reply to a claim that found undecided occurrences before its own, some of them from before a loss of data.
+fn gap_after_a_loss(last: i64) -> ClaimReply {
+    ClaimReply::Gap {
+        last: secs(last),
+        horizon: Some(secs(last + 20)),
+        decided_beyond: Vec::new(),
+        pauses: Vec::new(),
+    }
+}
+
+#[test]
+fn what_one_ledger_lacks_is_not_judged_while_the_job_may_have_another() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.feed(Event::Absent { job: None });
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.answer(&spec, gap_after_a_loss(980));
+    bench.nothing();
+    // The other ledger knows more.
+    bench.registered(1000);
+    assert_eq!(bench.claim(1010).gap, None);
+}
+
+#[test]
+fn what_is_dropped_is_not_judged_again_while_the_job_may_have_another_ledger() {
+    let mut bench = Bench::new(Policy {
+        catch_up_window: Duration::from_secs(5),
+        ..policy()
+    });
+    bench.at(1037);
+    let registers = |bench: &mut Bench| {
+        bench.feed(Event::Absent { job: None });
+        assert_eq!(bench.action(), Action::Register { job: JOB });
+    };
+    registers(&mut bench);
+    bench.registered(1000);
+    let drops = bench.action();
+    registers(&mut bench);
+    bench.answer_drops(&drops, gap_after_a_loss(1000));
+    bench.nothing();
+    bench.registered(1030);
+    bench.nothing();
 }

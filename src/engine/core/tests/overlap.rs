@@ -61,6 +61,19 @@ fn an_occurrence_that_is_skipped_late_is_reported_as_late() {
 }
 
 #[test]
+fn an_occurrence_with_jitter_is_not_late_while_it_waits_for_its_own_delay() {
+    let mut bench = Bench::new(Policy {
+        delay: Duration::from_secs(5),
+        ..policy()
+    });
+    bench.at(1015);
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, held(20));
+    assert!(bench.said(1010, &OccurrenceNotice::Skipped("other".to_owned())));
+}
+
+#[test]
 fn wait_asks_again_once_the_lock_may_be_free() {
     let mut bench = Bench::new(wait());
     bench.due(1010);
@@ -136,7 +149,7 @@ fn a_host_that_was_not_there_learns_what_waits_from_the_ledger() {
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1000),
             open: None,
             head: Some(head(980, Kind::Queue)),

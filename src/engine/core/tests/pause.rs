@@ -22,7 +22,7 @@ fn gap(last: i64, pauses: Vec<Pause>) -> ClaimReply {
     ClaimReply::Gap {
         last: secs(last),
         horizon: None,
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses,
     }
 }
@@ -79,7 +79,7 @@ fn what_ran_without_the_store_does_not_hide_a_pause() {
         ClaimReply::Gap {
             last: secs(1000),
             horizon: None,
-            decided_later: vec![secs(1020)],
+            decided_beyond: vec![secs(1020)],
             // Nothing was due during the first one.
             pauses: vec![pause(1043, Some(1044)), pause(1060, Some(1071))],
         },

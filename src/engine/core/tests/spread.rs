@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::event::{Action, Event};
+use super::super::event::{Action, Event, OccurrenceNotice};
 use super::super::policy::Policy;
-use super::super::spread::Spread;
-use super::bench::{Bench, decided, policy, secs};
+use super::bench::{Bench, decided, held, policy, secs};
 use crate::config::OnStoreDown;
 use crate::names::{HostName, JobName};
+use crate::schedule::Spread;
 use crate::time::Timestamp;
 
 const WINDOW: Duration = Duration::from_secs(8);
@@ -86,6 +86,17 @@ fn a_claim_goes_out_when_it_is_this_hosts_turn_and_not_before() {
     bench.at(turn(at));
     let spec = bench.claim(at);
     bench.grant(&spec);
+}
+
+#[test]
+fn an_occurrence_that_is_skipped_at_this_hosts_turn_is_not_late() {
+    let at = late_one();
+    let mut bench = Bench::new(spread_policy());
+    bench.due(at);
+    bench.at(turn(at));
+    let spec = bench.claim(at);
+    bench.answer(&spec, held(20));
+    assert!(bench.said(at, &OccurrenceNotice::Skipped("other".to_owned())));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A host whose clock is too far from the store's makes no claims.
+//! A host whose clock is too far from the store's makes no claims. Nor does one that other hosts did not
+//! see for a while, before it has registered its jobs again.
 
 use std::time::Duration;
 
@@ -174,7 +175,7 @@ fn what_ran_alone_before_the_clock_was_known_does_not_run_again_here() {
 #[test]
 fn a_slow_clock_does_not_run_alone_what_was_due_before_the_daemon_started() {
     let mut bench = ahead_and_alone();
-    // It was twenty seconds behind: 1000 and 1010 come late.
+    // By the corrected clock the daemon began at 1020, so 1000 and 1010 were due before.
     bench.ahead = 20;
     bench.feed(Event::ClockSet);
     bench.due_of(JOB, 1000);
@@ -183,6 +184,27 @@ fn a_slow_clock_does_not_run_alone_what_was_due_before_the_daemon_started() {
     bench.at(1010);
     bench.due_of(JOB, 1030);
     bench.started_alone(1030);
+}
+
+#[test]
+fn a_slow_clock_does_not_claim_what_was_due_before_the_daemon_started() {
+    for catch_up in [CatchUp::None, CatchUp::Latest] {
+        let policy = Policy {
+            calendar: std::sync::Arc::new(super::bench::Every(7)),
+            catch_up,
+            ..policy()
+        };
+        let mut bench = Bench::fresh(vec![policy], None);
+        // It is twelve seconds behind, so that 994 comes six seconds after the start at 1000.
+        bench.ahead = -12;
+        bench.at(1006);
+        bench.due_of(JOB, 994);
+        bench.ahead = 0;
+        bench.feed(Event::ClockSet);
+        bench.registered(987);
+        // Since the start only this came due.
+        bench.claim(1001);
+    }
 }
 
 /// A year, by which the store's clock was wrong.

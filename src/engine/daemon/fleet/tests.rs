@@ -1,6 +1,6 @@
 use super::*;
 use crate::store::HostInfo;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, seconds_after_boot as at};
 
 fn name(text: &str) -> HostName {
     HostName::parse(text).expect("a name")
@@ -8,10 +8,6 @@ fn name(text: &str) -> HostName {
 
 fn list(text: &str) -> Fingerprint {
     Fingerprint(text.to_owned())
-}
-
-fn at(seconds: u64) -> BootInstant {
-    BootInstant::from_duration(Duration::from_secs(seconds))
 }
 
 fn report(host: &str, config: &str) -> HostReport {

@@ -309,15 +309,15 @@ async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() 
         ttl: newcomer.beginning.ttl,
     };
     let host = word().host;
-    let (notices, _) = mpsc::unbounded_channel();
     let store = Arc::clone(&bench.link.store);
     let reporter = bench.link.reporter.clone();
-    let finisher = Finisher::start(store, Spool::of(&host, &settings), notices, reporter);
+    let finisher = Finisher::start(store, Spool::of(&host, &settings), |_| {}, reporter);
     let entrance = Entrance {
         host,
         newcomers: BTreeMap::from([(place, newcomer)]),
         measure: Measure::Not,
-        clock: (ClockTrust::Right, Duration::from_secs(30)),
+        clock: ClockTrust::Right,
+        max_clock_skew: Duration::from_secs(30),
         first: None,
         announces: Some(word()),
         waits_for_earlier: false,

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Claiming, Judgement, waits};
-use crate::names::JobName;
+use super::{ClaimedJob, Claiming, Judgement, waits};
 use crate::store::contract::{
-    ClaimReply, DroppedRange, Due, Fingerprint, GapAnswer, JobState, Outcome, Retention, RunStatus,
+    ClaimReply, DroppedRange, Due, Fingerprint, GapAnswer, JobState, Outcome, RunStatus,
 };
 use crate::store::protocol::clock::{LEAD, LEDGER_AHEAD};
 use crate::store::protocol::history::{self, append_after, dropped};
@@ -19,10 +18,9 @@ impl Claiming<'_> {
     pub(super) fn correct(
         &mut self,
         job: &mut JobState,
-        at: (&JobName, Option<Retention>),
-        claimed: Timestamp,
+        claimed: ClaimedJob<'_>,
+        scheduled_at: Timestamp,
     ) {
-        let (name, keep) = at;
         let now = self.clock.utc();
         let wrong = now.plus(LEDGER_AHEAD);
         for (_, first_seen) in &mut job.fingerprints {
@@ -33,19 +31,19 @@ impl Claiming<'_> {
         if job.last <= wrong {
             return;
         }
-        let record = history::set_back(name, job.last, &self.claim.token, self.clock);
-        self.effects.push(history::append(record, keep));
-        job.last = now.min(claimed.minus(Duration::from_millis(1)));
-        job.decided_later.retain(|at| *at <= now);
+        let record = history::set_back(claimed.name, job.last, &self.claim.token, self.clock);
+        self.effects.push(history::append(record, claimed.keep));
+        job.last = now.min(scheduled_at.minus(Duration::from_millis(1)));
+        job.decided_beyond.retain(|at| *at <= now);
         self.effects
-            .extend(waiting::forget_future(job, self.context(name, keep)));
+            .extend(waiting::forget_future(job, self.context(claimed)));
     }
 
     /// Rule 4: ledger, then gap.
     pub(super) fn judge(
         &mut self,
         job: &mut JobState,
-        at: (&JobName, Option<Retention>),
+        claimed: ClaimedJob<'_>,
         due: &Due,
     ) -> Judgement {
         if due.scheduled_at <= job.last {
@@ -61,9 +59,9 @@ impl Claiming<'_> {
             return Judgement::Answer(self.gap(job, base));
         }
         for drop in drops {
-            self.drop_range(job, at, drop);
+            self.drop_range(job, claimed, drop);
         }
-        if job.decided_later(job.last).contains(&due.scheduled_at) {
+        if job.decided_beyond(job.last).contains(&due.scheduled_at) {
             job.last = job.last.max(due.scheduled_at);
             return Judgement::Answer(ClaimReply::AlreadyClaimed(RunStatus::Decided));
         }
@@ -82,7 +80,7 @@ impl Claiming<'_> {
         ClaimReply::Gap {
             last: base,
             horizon: self.clock.past.horizon,
-            decided_later: job.decided_later(base),
+            decided_beyond: job.decided_beyond(base),
             pauses: job.pauses.clone(),
         }
     }
@@ -116,15 +114,10 @@ impl Claiming<'_> {
         })
     }
 
-    fn drop_range(
-        &mut self,
-        job: &mut JobState,
-        at: (&JobName, Option<Retention>),
-        drop: &DroppedRange,
-    ) {
-        let (name, keep) = at;
-        let record = dropped(name, drop, &self.claim.token, self.clock);
-        self.effects.push(append_after(job.last, record, keep));
+    fn drop_range(&mut self, job: &mut JobState, claimed: ClaimedJob<'_>, drop: &DroppedRange) {
+        let record = dropped(claimed.name, drop, &self.claim.token, self.clock);
+        self.effects
+            .push(append_after(job.last, record, claimed.keep));
         job.last = job.last.max(drop.range.until);
     }
 
@@ -132,7 +125,7 @@ impl Claiming<'_> {
     pub(super) fn drops(
         &mut self,
         job: &mut JobState,
-        at: (&JobName, Option<Retention>),
+        claimed: ClaimedJob<'_>,
         fingerprint: &Fingerprint,
         answer: &GapAnswer,
     ) -> ClaimReply {
@@ -150,7 +143,7 @@ impl Claiming<'_> {
             };
         }
         for drop in &answer.drop {
-            self.drop_range(job, at, drop);
+            self.drop_range(job, claimed, drop);
         }
         ClaimReply::Dropped
     }
@@ -162,7 +155,7 @@ fn covers(drops: &[DroppedRange], job: &JobState) -> bool {
         let mut ranges = drops.iter().map(|drop| drop.range);
         ranges.any(|range| range.from <= *at && *at <= range.until)
     };
-    job.decided_later(job.last).iter().any(covered)
+    job.decided_beyond(job.last).iter().any(covered)
 }
 
 /// Whether one of these ranges would record an occurrence as missed that may have been due during a

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Claiming, Opening};
-use crate::names::JobName;
+use super::{ClaimedJob, Claiming, Opening};
 use crate::store::contract::{
-    ClaimReply, Due, JobState, Kind, Late, Outcome, Overlap, Retention, RunStatus, RunTerms,
-    Waiting,
+    ClaimReply, Due, JobState, Kind, Late, Outcome, Overlap, RunStatus, RunTerms, Waiting,
 };
 use crate::store::protocol::history::{
-    REASON_NOT_NEWEST, REASON_OVERLAP, REASON_TOO_LATE, REASON_UNKNOWN, REASON_WINDOW_OVER,
-    append_after, not_started,
+    NoResult, REASON_NOT_NEWEST, REASON_OVERLAP, REASON_TOO_LATE, REASON_UNKNOWN,
+    REASON_WINDOW_OVER, append_after, not_started,
 };
 use crate::store::protocol::lock::TokenStanding;
 use crate::store::protocol::waiting;
@@ -18,17 +16,28 @@ use crate::time::Timestamp;
 
 /// How and until when an undecided occurrence may start.
 #[derive(Clone, Copy)]
-struct Candidate<'a> {
-    job: &'a JobName,
+pub(super) struct Candidate<'a> {
+    job: ClaimedJob<'a>,
     due: &'a Due,
     kind: Kind,
     deadline: Timestamp,
     overlap: Overlap,
     yields: bool,
-    keep: Option<Retention>,
 }
 
-impl Candidate<'_> {
+impl<'a> Candidate<'a> {
+    /// An occurrence as it was claimed.
+    pub(super) fn new(job: ClaimedJob<'a>, kind: Kind, due: &'a Due, overlap: Overlap) -> Self {
+        Self {
+            job,
+            due,
+            kind,
+            deadline: due.deadline,
+            overlap,
+            yields: overlap == Overlap::Wait,
+        }
+    }
+
     fn terms(&self) -> RunTerms {
         RunTerms {
             deadline: self.deadline,
@@ -59,30 +68,24 @@ impl Candidate<'_> {
 
 impl Claiming<'_> {
     /// Rules 5 to 8 for an undecided occurrence.
-    pub(super) fn begin(
-        &mut self,
-        job: &mut JobState,
-        at: (&JobName, Kind, Option<Retention>),
-        asked: (&Due, Overlap),
-    ) -> ClaimReply {
-        match self.candidate(job, at, asked) {
+    pub(super) fn begin(&mut self, job: &mut JobState, candidate: Candidate<'_>) -> ClaimReply {
+        match self.startable(job, candidate) {
             Ok(candidate) => self.start(job, &candidate),
             Err(reply) => reply,
         }
     }
 
-    /// Rules 5 and 6: whether an undecided occurrence may start at all.
-    fn candidate<'b>(
+    /// Rules 5 and 6: whether, how and until when an undecided occurrence may start at all.
+    fn startable<'b>(
         &mut self,
         job: &mut JobState,
-        (name, kind, keep): (&'b JobName, Kind, Option<Retention>),
-        (due, overlap): (&'b Due, Overlap),
+        candidate: Candidate<'b>,
     ) -> Result<Candidate<'b>, ClaimReply> {
         let now = self.clock.utc();
-        let unknowable = self.clock.past.is_unknowable(due.scheduled_at);
-        if unknowable {
-            let why = (Outcome::Unknown, REASON_UNKNOWN);
-            self.decide_unstarted(job, (name, kind, keep), due, why, None);
+        let due = candidate.due;
+        if self.clock.past.is_unknowable(due.scheduled_at) {
+            let why = NoResult::new(Outcome::Unknown, REASON_UNKNOWN);
+            self.decide_unstarted(job, &candidate, why, None);
             return Err(ClaimReply::Unknown);
         }
         let is_late = now > due.deadline;
@@ -91,19 +94,9 @@ impl Claiming<'_> {
             && !(is_late && due.late == Late::Leave)
         {
             let reason = pause.verdict();
-            let at = (name, kind, keep);
-            self.decide_unstarted(job, at, due, (Outcome::Skipped, &reason), None);
+            self.decide_unstarted(job, &candidate, NoResult::skipped(&reason), None);
             return Err(ClaimReply::Paused(pause));
         }
-        let candidate = Candidate {
-            job: name,
-            due,
-            kind,
-            deadline: due.deadline,
-            overlap,
-            yields: overlap == Overlap::Wait,
-            keep,
-        };
         if is_late {
             self.decide_late(job, candidate)
         } else {
@@ -118,16 +111,9 @@ impl Claiming<'_> {
         candidate: Candidate<'b>,
     ) -> Result<Candidate<'b>, ClaimReply> {
         let now = self.clock.utc();
-        let Candidate {
-            job: name,
-            due,
-            kind,
-            keep,
-            ..
-        } = candidate;
-        let (kind, reason) = match due.late {
+        let (kind, reason) = match candidate.due.late {
             Late::Leave => return Err(ClaimReply::Stale),
-            Late::Miss => (kind, REASON_TOO_LATE),
+            Late::Miss => (candidate.kind, REASON_TOO_LATE),
             Late::CatchUp { newer, .. } if newer.is_some_and(|newer| newer <= now) => {
                 (Kind::CatchUp, REASON_NOT_NEWEST)
             }
@@ -146,33 +132,26 @@ impl Claiming<'_> {
                 });
             }
         };
-        self.decide_unstarted(
-            job,
-            (name, kind, keep),
-            due,
-            (Outcome::Missed, reason),
-            None,
-        );
+        let late = Candidate { kind, ..candidate };
+        self.decide_unstarted(job, &late, NoResult::missed(reason), None);
         Err(ClaimReply::TooLate)
     }
 
     /// Rules 7 and 8 for an undecided occurrence.
     fn start(&mut self, job: &mut JobState, candidate: &Candidate<'_>) -> ClaimReply {
-        let (name, keep) = (candidate.job, candidate.keep);
         let standing = self.standing();
-        if let TokenStanding::Other { by, remaining } = &standing
+        if let TokenStanding::Other { holder, remaining } = &standing
             && candidate.overlap == Overlap::Skip
         {
-            let why = (Outcome::Skipped, REASON_OVERLAP);
-            let at = (name, candidate.kind, keep);
-            self.decide_unstarted(job, at, candidate.due, why, Some(by));
+            let why = NoResult::skipped(REASON_OVERLAP);
+            self.decide_unstarted(job, candidate, why, Some(holder));
             return ClaimReply::Held {
-                by: by.clone(),
+                by: holder.clone(),
                 remaining: *remaining,
             };
         }
         let is_free = !matches!(standing, TokenStanding::Other { .. });
-        let context = self.context(name, keep);
+        let context = self.context(candidate.job);
         let mut effects = if is_free {
             waiting::outdate(job, context)
         } else {
@@ -183,11 +162,11 @@ impl Claiming<'_> {
             return self.open(
                 job,
                 &Opening {
-                    job: name,
+                    job: candidate.job.name,
                     kind: candidate.kind,
                     scheduled_at: Some(candidate.due.scheduled_at),
                     attempt: 1,
-                    keep,
+                    keep: candidate.job.keep,
                     terms: candidate.terms(),
                 },
             );
@@ -217,14 +196,14 @@ impl Claiming<'_> {
     pub(super) fn head(
         &mut self,
         job: &mut JobState,
-        (name, keep): (&JobName, Option<Retention>),
+        claimed: ClaimedJob<'_>,
         due: &Due,
     ) -> ClaimReply {
         if matches!(self.standing(), TokenStanding::Other { .. }) || job.waiting.is_empty() {
             return self.waits(job, true);
         }
         let entry = job.waiting.remove(0);
-        let repeated = self.context(name, keep).repeated(&entry);
+        let repeated = self.context(claimed).repeated(&entry);
         self.effects.extend(repeated);
         let asked = RunTerms {
             rerun_window: due.rerun_window,
@@ -235,11 +214,11 @@ impl Claiming<'_> {
         self.open(
             job,
             &Opening {
-                job: name,
+                job: claimed.name,
                 kind: entry.kind,
                 scheduled_at: Some(entry.scheduled_at),
                 attempt: entry.attempts + 1,
-                keep,
+                keep: claimed.keep,
                 terms: waiting::terms_of(&entry, asked),
             },
         )
@@ -251,7 +230,7 @@ impl Claiming<'_> {
             return ClaimReply::AlreadyClaimed(RunStatus::Decided);
         };
         let (by, remaining) = match self.standing() {
-            TokenStanding::Other { by, remaining } => (Some(by), remaining),
+            TokenStanding::Other { holder, remaining } => (Some(holder), remaining),
             TokenStanding::Ours | TokenStanding::Free => (None, Some(Duration::ZERO)),
         };
         ClaimReply::Waits {
@@ -266,15 +245,15 @@ impl Claiming<'_> {
     fn decide_unstarted(
         &mut self,
         job: &mut JobState,
-        (name, kind, keep): (&JobName, Kind, Option<Retention>),
-        due: &Due,
-        why: (Outcome, &str),
+        candidate: &Candidate<'_>,
+        why: NoResult<'_>,
         by: Option<&str>,
     ) {
+        let (of, at) = (candidate.job, candidate.due.scheduled_at);
         let token = &self.claim.token;
-        let mut record = not_started((name, kind), due.scheduled_at, why, token, self.clock);
+        let mut record = not_started((of.name, candidate.kind), at, why, token, self.clock);
         record.by = by.map(str::to_owned);
-        self.effects.push(append_after(job.last, record, keep));
-        job.last = job.last.max(due.scheduled_at);
+        self.effects.push(append_after(job.last, record, of.keep));
+        job.last = job.last.max(at);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{World, fence, job, record, token_of};
 use crate::store::protocol::{
-    JobState, Key, LEAD, LockState, Marker, Moved, Pause, SUCCESSOR_SKEW, notice,
+    JobState, Key, LEAD, LockState, Marker, Moved, Past, Pause, SUCCESSOR_SKEW, notice,
 };
 use crate::store::{
     Claim, ClaimReply, Due, Fingerprint, FinishReply, GapAnswer, LockRef, Outcome, Overlap,
@@ -100,7 +100,7 @@ fn hosts_that_come_after_an_early_grant_receive_the_usual_replies() {
 #[test]
 fn before_the_instant_nothing_but_a_plain_grant_is_decided() {
     type Unusual = (&'static str, fn(&mut World));
-    let cases: [Unusual; 9] = [
+    let cases: [Unusual; 11] = [
         ("another program has the lock", |world| {
             let text = "theirs".to_owned();
             world.lock.key = Key::Value { text, end: None };
@@ -120,7 +120,7 @@ fn before_the_instant_nothing_but_a_plain_grant_is_decided() {
         }),
         ("an occurrence is decided beyond", |world| {
             let at = world.now().plus(Duration::from_secs(60));
-            state(world).decided_later = vec![at];
+            state(world).decided_beyond = vec![at];
         }),
         ("the job is paused", |world| {
             let since = world.now();
@@ -140,6 +140,13 @@ fn before_the_instant_nothing_but_a_plain_grant_is_decided() {
             state(world).last = world.now().plus(Duration::from_millis(10));
         }),
         ("the job is not known", |world| world.job = None),
+        ("the store may have forgotten it", |world| {
+            world.past = Past {
+                horizon: Some(world.now().plus(Duration::from_millis(40))),
+                ..Past::default()
+            };
+        }),
+        ("the lock does not exclude", |world| world.exclusive = false),
     ];
     for (what, make) in cases {
         let mut world = World::registered();
@@ -168,7 +175,7 @@ fn what_is_settled_does_not_make_a_claim_wait_for_its_instant() {
         since: 1,
         to,
     });
-    job.decided_later = vec![job.last.minus(Duration::from_secs(60)), job.last];
+    job.decided_beyond = vec![job.last.minus(Duration::from_secs(60)), job.last];
     let claim = ahead(&world, "a");
     assert_eq!(starts_in(&world.send(&claim)), Duration::from_millis(40));
     let claim = ahead(&world, "b");

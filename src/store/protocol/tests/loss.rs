@@ -395,7 +395,7 @@ fn what_lies_up_to_the_horizon_is_the_gap_of_a_forgotten_job() {
     let gap = ClaimReply::Gap {
         last: lost_at,
         horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
     };
     let claim = world.occurrence("a", due);
@@ -432,7 +432,7 @@ fn a_job_that_is_not_known_after_a_loss_begins_at_it() {
     let gap = ClaimReply::Gap {
         last: lost_at,
         horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
     };
     let claim = world.occurrence("a", due);
@@ -509,7 +509,7 @@ fn a_host_that_registers_first_closes_no_ledger_over_what_another_has_in_hand() 
     let gap = ClaimReply::Gap {
         last: before,
         horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
     };
     let claim = world.occurrence("b", next);
@@ -545,7 +545,7 @@ fn a_schedule_that_the_data_forgot_counts_from_the_loss_and_not_from_its_next_cl
     let gap = ClaimReply::Gap {
         last: lost_at,
         horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
     };
     let claim = world.occurrence("a", due);

@@ -396,6 +396,58 @@ fn a_result_decides_what_waits_in_its_range() {
 }
 
 #[test]
+fn what_is_given_back_does_not_wait_if_a_run_without_the_store_has_decided_it() {
+    for ahead in [0, 5] {
+        let mut world = World::registered();
+        let due = world.due();
+        world.send(&world.occurrence("a", due.clone()));
+        world.pass(10_000);
+        let alone = world.succeeded("alone", due.scheduled_at);
+        world.finish_with(&alone);
+        // Later ones that were decided too do not displace it.
+        for n in 1..=ahead {
+            let at = due.scheduled_at.plus(SECOND * n);
+            let finish = world.succeeded(&format!("later-{n}"), at);
+            world.finish_with(&finish);
+        }
+        world.give_back("a");
+        assert!(world.list().is_empty(), "{:?}", world.list());
+        let reply = world.send(&world.occurrence("b", due));
+        let decided = ClaimReply::AlreadyClaimed(RunStatus::Decided);
+        assert_eq!(reply, decided);
+    }
+}
+
+#[test]
+fn what_is_given_back_waits_if_results_decide_other_occurrences() {
+    let mut world = World::registered();
+    let due = world.due();
+    world.send(&world.occurrence("a", due.clone()));
+    world.pass(10_000);
+    for at in [
+        due.scheduled_at.minus(SECOND),
+        due.scheduled_at.plus(SECOND),
+    ] {
+        let finish = world.succeeded(&at.to_string(), at);
+        world.finish_with(&finish);
+    }
+    world.give_back("a");
+    assert_eq!(world.waiting_at(), [due.scheduled_at]);
+}
+
+#[test]
+fn a_rerun_that_is_given_back_waits_whatever_a_run_without_the_store_decides() {
+    let mut world = World::registered();
+    let due = with_rerun(world.due());
+    world.crashes("a", &due);
+    assert_eq!(attempt(&world.send(&world.occurrence("b", due.clone()))), 2);
+    let alone = world.succeeded("alone", due.scheduled_at);
+    world.finish_with(&alone);
+    world.give_back("b");
+    assert_eq!(world.waiting_at(), [due.scheduled_at]);
+}
+
+#[test]
 fn a_late_occurrence_is_caught_up_within_its_window() {
     let mut world = World::registered();
     let due = world.due();
@@ -514,7 +566,7 @@ fn drops_are_recorded_unless_the_ledger_moved() {
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -534,7 +586,7 @@ fn drops_are_recorded_unless_the_ledger_moved() {
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -595,7 +647,7 @@ fn a_result_from_a_host_with_a_fast_clock_does_not_move_the_ledger_past_the_stor
     assert_eq!((world.last(), world.records.len()), (last, 1));
     let finish = world.succeeded("b", within);
     world.finish_with(&finish);
-    assert_eq!(world.register("f1").decided_later, [within]);
+    assert_eq!(world.register("f1").decided_beyond, [within]);
 }
 
 #[test]

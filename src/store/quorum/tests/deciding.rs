@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::decide::{Decision, Requester, decide};
+use super::super::request::Transition;
 use super::super::trust::Trust;
 use super::{ballot, held, ms, reply, running, token};
 use crate::names::{JobName, LockName};
@@ -22,7 +23,7 @@ fn resolved(replies: &[PrepareReply], requester: Requester<'_>) -> Decision<()> 
     };
     let closes = |_: &mut LockState, job: &mut Option<JobState>, _: Clock| {
         job.as_mut().expect("it is known").open = None;
-        ((), Vec::new(), false)
+        Transition::of((), Vec::new())
     };
     decide((&target, ballot(9)), replies, 2, requester, closes)
 }
@@ -88,7 +89,7 @@ fn a_lock_that_is_torn_decides_nothing_while_another_host_proposes() {
             &replies,
             2,
             requester,
-            |lock, _, _| (lock.key != Key::Absent, Vec::new(), false),
+            |lock, _, _| Transition::of(lock.key != Key::Absent, Vec::new()),
         );
         match found {
             Decision::Reply(held) | Decision::Propose { reply: held, .. } => Some(held),

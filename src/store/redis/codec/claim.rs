@@ -5,13 +5,13 @@ use std::time::Duration;
 use redis::Value;
 
 use super::call::{Call, flag, millis, optional};
-use super::fields::{decided_later, pause, pauses};
+use super::fields::{decided_beyond, pause, pauses};
 use super::keys::{self, LockKeys, job_keys};
 use super::record::{from_word, word};
 use super::reply::Items;
 use super::summary::retention;
 use crate::names::{Prefix, RunId};
-use crate::store::protocol::{LEAD, counted, least_wait};
+use crate::store::protocol::{counted, lead_of, least_wait};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, IfPaused, Late, Overlap, Retention,
@@ -107,7 +107,7 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: Retention) {
         .arg(&due.max_attempts)
         .arg(&retention(keep))
         .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)))
-        .arg(&due.lead.min(LEAD).as_millis());
+        .arg(&lead_of(due).as_millis());
     if let Some(gap) = &due.gap {
         ranges(call, &gap.drop);
     }
@@ -153,7 +153,7 @@ pub(in crate::store::redis) fn read(
         "gap" => ClaimReply::Gap {
             last: items.timestamp()?,
             horizon: items.optional_timestamp()?,
-            decided_later: decided_later(&items.text()?)?,
+            decided_beyond: decided_beyond(&items.text()?)?,
             pauses: pauses(&items.text()?)?,
         },
         "too_late" => ClaimReply::TooLate,

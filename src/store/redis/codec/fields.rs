@@ -4,15 +4,15 @@
 use super::reply::Items;
 use crate::names::RunId;
 use crate::store::protocol::{
-    Pause, Waiting, decided_later_of_text, pauses_of_text, waiting_of_text,
+    Pause, Waiting, decided_beyond_of_text, pauses_of_text, waiting_of_text,
 };
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{Fingerprint, Head, OpenRun};
 use crate::time::Timestamp;
 
 /// Reads the decided instants beyond the watermark.
-pub(in crate::store::redis) fn decided_later(text: &str) -> Result<Vec<Timestamp>, RedisFailure> {
-    decided_later_of_text(text)
+pub(in crate::store::redis) fn decided_beyond(text: &str) -> Result<Vec<Timestamp>, RedisFailure> {
+    decided_beyond_of_text(text)
         .ok_or_else(|| RedisFailure::corrupt(format!("what a job has decided reads {text:?}")))
 }
 

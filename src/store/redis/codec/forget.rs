@@ -16,7 +16,7 @@ pub(in crate::store::redis) enum ForgetStep {
     Delete,
 }
 
-/// `all_failures` is the key of the failures of all jobs.
+/// `all_failures` is the key of the failures of all jobs; `None` in a Cluster, which has none.
 pub(in crate::store::redis) fn call(
     prefix: &Prefix,
     forget: &Forget,

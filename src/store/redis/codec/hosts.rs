@@ -13,7 +13,8 @@ use crate::store::contract::{HostHeartbeat, VANISHED_FOR};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{ErrorDetail, HostInfo, HostReport};
 
-/// `longest` is the longest TTL of the host's job list.
+/// `longest` is the longest TTL of the host's job list: a store that loses its data grants nothing for at
+/// least that long.
 pub(in crate::store::redis) fn announce_call(
     prefix: &Prefix,
     info: &HostInfo,
@@ -44,6 +45,7 @@ pub(in crate::store::redis) fn announce_read(
 ) -> Result<(), RedisFailure> {
     each(value, |mut items| {
         let (host, value) = (items.text()?, items.text()?);
+        // The whole key was of another type.
         if host.is_empty() {
             log_replaced(&keys::hosts(prefix));
             return Ok(());
@@ -74,9 +76,9 @@ pub(in crate::store::redis) fn vanished_call(prefix: &Prefix) -> Call {
 pub(in crate::store::redis) fn read(value: Value) -> Result<Vec<HostReport>, RedisFailure> {
     let hosts = each(value, |mut items| {
         let seen_at = items.timestamp()?;
-        let word = serde_json::from_str::<HostHeartbeat>(&items.text()?).ok();
+        let heartbeat = serde_json::from_str::<HostHeartbeat>(&items.text()?).ok();
         // One entry that cannot be read does not hide the others.
-        let info = word.and_then(|word| word.into_info().ok());
+        let info = heartbeat.and_then(|heartbeat| heartbeat.into_info().ok());
         Ok(info.map(|info| HostReport { info, seen_at }))
     })?;
     let mut hosts: Vec<HostReport> = hosts.into_iter().flatten().collect();

@@ -3,14 +3,14 @@
 use redis::Value;
 
 use super::call::{Call, flag, millis, optional};
-use super::fields::{decided_later, fingerprints, pauses};
+use super::fields::{decided_beyond, fingerprints, pauses};
 use super::keys::{self, LockKeys};
 use super::record::{from_word, word};
 use super::reply::Items;
 use super::summary;
 use crate::names::{JobName, Prefix, RunId, Token};
 use crate::store::protocol::{
-    JobState, Moved, Open, decided_later_text, pauses_text, terms_of_text, terms_text,
+    JobState, Moved, Open, decided_beyond_text, pauses_text, terms_of_text, terms_text,
     waiting_of_text, waiting_text,
 };
 use crate::store::redis::failure::RedisFailure;
@@ -46,7 +46,7 @@ pub(in crate::store::redis) fn ledger_read(
     if !moved.is_empty() {
         state.moved = Some(moved_of(prefix, &moved).ok_or_else(|| unreadable("lock"))?);
     }
-    state.decided_later = decided_later(&items.text()?)?;
+    state.decided_beyond = decided_beyond(&items.text()?)?;
     state.pauses = pauses(&items.text()?)?;
     state.summary = summary::read(job, &items.text()?);
     let mut ledger = Ledger::default();
@@ -137,7 +137,7 @@ fn fields(prefix: &Prefix, state: &JobState) -> Vec<String> {
         lines.collect(),
         waiting_text(&state.waiting),
         (state.moved.as_ref()).map_or_else(String::new, |moved| moved_text(prefix, moved)),
-        decided_later_text(&state.decided_later),
+        decided_beyond_text(&state.decided_beyond),
         pauses_text(&state.pauses),
         summary::text(&state.summary),
     ];

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::call::{Call, flag, millis};
-use super::fields::{decided_later, open_run, pauses};
+use super::fields::{decided_beyond, open_run, pauses};
 use super::keys::LockKeys;
 use super::reply::{Items, each};
 use super::{keys, record};
@@ -33,7 +33,7 @@ pub(in crate::store::redis) fn read(value: Value) -> Result<Vec<Registered>, Red
         let (head, moved) = head(&mut items)?;
         Ok(Registered {
             decided_until,
-            decided_later: decided_later(&items.text()?)?,
+            decided_beyond: decided_beyond(&items.text()?)?,
             pauses: pauses(&items.text()?)?,
             now,
             recovering,

@@ -72,17 +72,24 @@ pub(in crate::store::redis) fn read(
     value: Value,
     count: usize,
 ) -> Result<Vec<Option<RenewReply>>, RedisFailure> {
+    letters(value, count, |letter| match letter {
+        'R' => Some(Some(RenewReply::Renewed)),
+        'T' => Some(Some(RenewReply::Taken)),
+        'A' => Some(Some(RenewReply::Absent)),
+        'F' => Some(None),
+        _ => None,
+    })
+}
+
+/// Reads a reply that has a letter for each of `count` leases. `meaning` returns `None` for a letter that
+/// the script does not write.
+pub(in crate::store::redis) fn letters<T>(
+    value: Value,
+    count: usize,
+    meaning: impl Fn(char) -> Option<T>,
+) -> Result<Vec<T>, RedisFailure> {
     let letters = text(value)?;
-    let replies: Option<Vec<Option<RenewReply>>> = letters
-        .chars()
-        .map(|letter| match letter {
-            'R' => Some(Some(RenewReply::Renewed)),
-            'T' => Some(Some(RenewReply::Taken)),
-            'A' => Some(Some(RenewReply::Absent)),
-            'F' => Some(None),
-            _ => None,
-        })
-        .collect();
+    let replies: Option<Vec<T>> = letters.chars().map(meaning).collect();
     replies
         .filter(|replies| replies.len() == count)
         .ok_or_else(|| {

@@ -53,8 +53,25 @@ fn has_text(channel: &str) -> bool {
 pub(in crate::store::redis) trait PubSubEndpoints:
     Send + Sync + std::fmt::Debug
 {
-    /// Returns the servers in the order in which to try them, and their role.
-    fn endpoints(&self) -> (Vec<RedisSettings>, Part);
+    /// Returns the servers as they are known now.
+    fn endpoints(&self) -> Endpoints;
+}
+
+/// Servers on which messages are received.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Endpoints {
+    /// In the order in which to try them.
+    pub(in crate::store::redis) servers: Vec<RedisSettings>,
+    /// The role that they must have.
+    pub(in crate::store::redis) part: Part,
+}
+
+/// A new connection for messages.
+struct NewSubscriber {
+    connection: MultiplexedConnection,
+    /// The URL of its server, without password.
+    shown: String,
+    pushes: UnboundedReceiver<PushInfo>,
 }
 
 #[derive(Debug)]
@@ -134,7 +151,7 @@ impl Listener {
     }
 
     /// Returns the servers on which messages are received, in the order in which they are tried.
-    pub(in crate::store::redis) fn endpoints(&self) -> (Vec<RedisSettings>, Part) {
+    pub(in crate::store::redis) fn endpoints(&self) -> Endpoints {
         self.endpoints.endpoints()
     }
 
@@ -238,7 +255,11 @@ impl Listener {
                 return Ok((connection.clone(), channels.generation));
             }
         }
-        let (mut connection, shown, pushes) = self.connect_to_one().await?;
+        let NewSubscriber {
+            mut connection,
+            shown,
+            pushes,
+        } = self.connect_to_one().await?;
         connection.set_response_timeout(RESPONSE_TIMEOUT);
         let mut channels = self.channels();
         channels.generation += 1;
@@ -254,15 +275,19 @@ impl Listener {
         Ok((connection, generation))
     }
 
-    async fn connect_to_one(
-        &self,
-    ) -> Result<(MultiplexedConnection, String, UnboundedReceiver<PushInfo>), RedisFailure> {
-        let (servers, part) = self.endpoints.endpoints();
+    async fn connect_to_one(&self) -> Result<NewSubscriber, RedisFailure> {
+        let Endpoints { servers, part } = self.endpoints.endpoints();
         let mut failed = RedisFailure::unreachable("there is no server to subscribe to".to_owned());
         for server in servers {
             let (sender, pushes) = unbounded_channel();
             match connect(&server, part, sender).await {
-                Ok(connection) => return Ok((connection, server.shown(), pushes)),
+                Ok(connection) => {
+                    return Ok(NewSubscriber {
+                        connection,
+                        shown: server.shown(),
+                        pushes,
+                    });
+                }
                 Err(failure) => failed = failure,
             }
         }

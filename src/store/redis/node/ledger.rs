@@ -82,7 +82,7 @@ mod tests {
             ballot: Ballot { number: 7, id: 3 },
             state: JobState {
                 last: Timestamp::from_millis(1_700_000_000_123),
-                decided_later: vec![Timestamp::from_millis(1_700_000_060_000)],
+                decided_beyond: vec![Timestamp::from_millis(1_700_000_060_000)],
                 open: Some(Open {
                     scheduled_at: None,
                     run_id: RunId::from_text("r"),

@@ -30,7 +30,7 @@ use super::codec::call::{Call, flag, millis};
 use super::codec::history::{StreamEntries, StreamEntry};
 use super::codec::keys::{self, LockKeys, job_keys};
 use super::codec::record::pairs;
-use super::codec::reply::{Items, integer, text};
+use super::codec::reply::{Items, integer};
 use super::codec::summary::retention;
 use super::codec::{self, renew};
 use super::conn::hello::Part;
@@ -293,22 +293,13 @@ fn unknown_word(word: &str) -> StoreError {
 
 /// Reads the reply of `extend.lua`: a letter for each lease.
 fn read_extended(reply: Value, count: usize) -> Result<Vec<ExtendReply>, RedisFailure> {
-    let letters = text(reply)?;
-    let replies: Option<Vec<ExtendReply>> = letters
-        .chars()
-        .map(|letter| match letter {
-            'R' => Some(ExtendReply::Renewed),
-            'F' => Some(ExtendReply::Unrecorded),
-            'T' => Some(ExtendReply::Taken),
-            'A' => Some(ExtendReply::Absent),
-            _ => None,
-        })
-        .collect();
-    replies
-        .filter(|replies| replies.len() == count)
-        .ok_or_else(|| {
-            RedisFailure::corrupt(format!("the reply to {count} extensions is {letters:?}"))
-        })
+    renew::letters(reply, count, |letter| match letter {
+        'R' => Some(ExtendReply::Renewed),
+        'F' => Some(ExtendReply::Unrecorded),
+        'T' => Some(ExtendReply::Taken),
+        'A' => Some(ExtendReply::Absent),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

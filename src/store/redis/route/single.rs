@@ -15,7 +15,7 @@ use crate::store::redis::codec::keys;
 use crate::store::redis::conn::barrier::Trace;
 use crate::store::redis::conn::hello::Part;
 use crate::store::redis::conn::link::{Link, ServerSource};
-use crate::store::redis::conn::pubsub::PubSubEndpoints;
+use crate::store::redis::conn::pubsub::{Endpoints, PubSubEndpoints};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::script::Script;
 use crate::store::{Lock, RedisSettings, Registration, SentinelSettings};
@@ -53,10 +53,16 @@ impl ServerRoute {
 
 /// With Sentinels: the master that was named last, if any.
 impl PubSubEndpoints for ServerRoute {
-    fn endpoints(&self) -> (Vec<RedisSettings>, Part) {
+    fn endpoints(&self) -> Endpoints {
         match &self.sentinels {
-            Some(sentinels) => (sentinels.last_named().into_iter().collect(), Part::Watched),
-            None => (vec![self.link.settings().clone()], Part::Alone),
+            Some(sentinels) => Endpoints {
+                servers: sentinels.last_named().into_iter().collect(),
+                part: Part::Watched,
+            },
+            None => Endpoints {
+                servers: vec![self.link.settings().clone()],
+                part: Part::Alone,
+            },
         }
     }
 }
@@ -73,11 +79,11 @@ impl Route for ServerRoute {
         call: Call,
         limit: Duration,
     ) -> Result<ScriptReply, RedisFailure> {
-        let (value, connection) = self.link.run_by(script, &call, limit).await?;
+        let reply = self.link.run_by(script, &call, limit).await?;
         Ok(ScriptReply {
-            value,
+            value: reply.value,
             origin: ReplyOrigin {
-                connection,
+                connection: reply.connection,
                 slot: None,
             },
         })

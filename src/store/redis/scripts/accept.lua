@@ -8,7 +8,8 @@
 --       the lease, or for how long it has been over ('' if that is not known), in ms,
 --       13 the job's ledger or '', 14 number and 15 id of the proposal that it was taken from,
 --       then per record: how many names and values, these
--- Reply accepted, 'sound' | 'forgetful' | 'recovering', '' or the mark of a history that may lack records
+-- Reply accepted, 'sound' | 'forgetful' (has not received lock and job since it lost its data) |
+--       'recovering' (lost its data recently), '' or the mark of a history that may lack records
 --       | promised (to a later one) | held (the lock, by another)
 
 local number, id, token, ended = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[8], ARGV[10]
@@ -18,6 +19,7 @@ local span = ARGV[11] ~= 'over' and tonumber(ARGV[12]) or 0
 if KEYS[5] then
   check_history(KEYS[5])
 end
+-- The longest TTLs of job lists came with the prepare.
 local node = recollect(KEYS[3], 0, 0, take and span or 0)
 local state = on_key('HMGET', KEYS[2], 'promised', 'promised_id', 'token', 'lease_end',
   'epoch', 'vote')
@@ -86,7 +88,8 @@ while ARGV[at] do
   for i = at + 1, at + 2 * fields, 2 do
     record[ARGV[i]] = ARGV[i + 1]
   end
-  -- If this node lacks records, its newest entry may belong to a decision that was overtaken.
+  -- If this node lacks records, its newest entry may belong to a decision that was overtaken. Without
+  -- `follows` the record is not merged into it.
   if lacks ~= '' and at == 16 then
     record.follows = nil
   end

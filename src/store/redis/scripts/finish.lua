@@ -56,6 +56,7 @@ if recorded then
     else
       decide_beyond(job, last)
     end
+    decide_open(job, token, from, last)
     job_changed = true
   end
   local decided = job and take_waiting(job, function(entry)
@@ -66,7 +67,8 @@ if recorded then
 end
 
 -- Closes the open run if it has this token. Its verdict is in the request or is written here, or the
--- occurrence waits again.
+-- occurrence waits again. If a run without the store decided it in the meantime, it does not; a rerun
+-- depends only on the run that it repeats.
 local function close()
   local open = job.open
   job.open, job_changed = nil, true
@@ -76,7 +78,8 @@ local function close()
   if ARGV[4] ~= '1' then
     records[#records + 1] =
       record_of_open(open, 'interrupted', 'its host closed it without a verdict')
-  elseif open.scheduled_at <= job.last then
+  elseif open.scheduled_at <= job.last
+    and (open.kind == 'rerun' or not is_decided_apart(job, open.scheduled_at)) then
     put_back(job, {
       at = open.scheduled_at, kind = open.kind, deadline = open.terms.deadline,
       yields = open.terms.yields, attempts = math.max(open.attempt - 1, 0),

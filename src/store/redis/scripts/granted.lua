@@ -2,7 +2,8 @@
 -- a job that is idle, with a free lock and nothing unusual in any key. It does what the full rules of
 -- claim.lua would do, in less than half of their time. A new rule about when a claim is granted must
 -- also hold here: whatever is not known to be usual goes on to the full rules. It alone grants ahead of
--- the instant (lead), so protocol/usual.rs names the same conditions.
+-- the instant (lead), under the conditions of protocol/usual.rs. Two are its own: no replicas are
+-- missing (unacknowledged), and every key and field is as it was written.
 
 if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] == '' and #ARGV == 21 then
   local token, ttl, run_id, at = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[8])
@@ -18,22 +19,22 @@ if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] ==
       seen = fingerprint == ARGV[12] and tonumber(first) or seen
     end
   end
-  -- Instants up to the watermark stay among those that are decided later until others are added.
-  local is_decided_later = false
+  -- Of the instants decided beyond the watermark, those that it has passed stay until others are added.
+  local is_decided_beyond = false
   for at in string.gmatch(job[5] or '', '[^ ]+') do
-    is_decided_later = is_decided_later or not last or #at > 17
+    is_decided_beyond = is_decided_beyond or not last or #at > 17
       or not string.find(at, '^%-?%d+$') or tonumber(at) > last
   end
   local host = string.match(token, '^([%w._-]+):%d+:[^:]+:%x+$')
   if last and job[2] ~= 'open' and (job[3] or '') == '' and is_at_home(job[4])
-    and not is_decided_later and (job[6] or '') == '' and (job[7] or '') == ''
+    and not is_decided_beyond and (job[6] or '') == '' and (job[7] or '') == ''
     and seen and well_seen == #job[8] and last < at and last <= now
     and tonumber(ARGV[11]) <= math.max(last, seen)
     and not_before <= now + tonumber(ARGV[21]) and now <= tonumber(ARGV[10]) and host and #host <= 200 then
     local state = redis.pcall('HMGET', KEYS[2], 'fence', 'token', 'lease_end', 'finished')
     local fence = not state.err and (state[1] or '0')
     if fence and #fence <= 17 and string.find(fence, '^%d+$') and (state[2] or '') == ''
-      and not state[3] and not string.find(state[4] or '', own_mark, 1, true)
+      and not state[3] and not string.find(state[4] or '', mark(token), 1, true)
       and not redis.pcall('GET', KEYS[1])
       and not is_of_other_kind(redis.pcall('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 0)) then
       local past = notice(KEYS[3], tonumber(ARGV[6]))
@@ -53,6 +54,25 @@ if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] ==
         redis.call('SET', KEYS[1], token, 'PX', text(ttl))
         return { 'granted', fence, 1, now, math.max(0, not_before * 1000 - micros) }
       end
+    end
+  end
+end
+
+-- A lock without a job, in the same way.
+if ARGV[5] == 'lock' and ARGV[1] == '1' then
+  local token, ttl = ARGV[2], tonumber(ARGV[3])
+  local state = redis.pcall('HMGET', KEYS[2], 'fence', 'token', 'lease_end', 'finished')
+  local fence = not state.err and (state[1] or '0')
+  if fence and #fence <= 17 and string.find(fence, '^%d+$') and (state[2] or '') == '' and not state[3]
+    and not string.find(state[4] or '', mark(token), 1, true) and not redis.pcall('GET', KEYS[1]) then
+    local past = notice(KEYS[3], tonumber(ARGV[6]))
+    if recovering(past, math.max(ttl, tonumber(ARGV[7]))) == 0 then
+      fence = math.max(tonumber(fence) + 1, micros)
+      redis.call('HSET', KEYS[2], 'token', token, 'lease_end', text(now + ttl), 'run_id', ARGV[4],
+        'fence', text(fence))
+      keep_for(KEYS[2], state_span(KEYS[2], false, ttl))
+      redis.call('SET', KEYS[1], token, 'PX', text(ttl))
+      return { 'granted', fence, 1, now, 0 }
     end
   end
 end

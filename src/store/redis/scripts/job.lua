@@ -209,26 +209,58 @@ local function beyond_text(instants)
   return table.concat(words, ' ')
 end
 
+-- Adds an instant to those in order, unless it is among them.
+local function add_instant(instants, added)
+  for _, at in ipairs(instants) do
+    if at == added then
+      return
+    end
+  end
+  instants[#instants + 1] = added
+  table.sort(instants)
+end
+
 -- Notes that an occurrence is decided, whatever lies before it. If there are too many of them, the
 -- watermark moves over the oldest. A ledger without a schedule was begun by such a result, and the
--- next may be of an earlier occurrence: a move takes them all along.
+-- next may be of an earlier occurrence: a move takes them all along. That of the open run is kept too, see
+-- decide_open.
 local function decide_beyond(job, decided)
   local base = job.fingerprints == '' and -math.huge or job.last
   if decided <= base then
     return
   end
-  local instants = beyond(job, base)
-  for _, at in ipairs(instants) do
-    if at == decided then
-      return
+  local instants = {}
+  for _, at in ipairs(beyond(job, -math.huge)) do
+    if at > base or job.open and job.open.scheduled_at == at then
+      instants[#instants + 1] = at
     end
   end
-  instants[#instants + 1] = decided
-  table.sort(instants)
+  add_instant(instants, decided)
   while #instants > BEYOND_KEPT do
     job.last = math.max(job.last, table.remove(instants, 1))
   end
   job.beyond = beyond_text(instants)
+end
+
+-- Notes that the occurrence of the open run is decided if another run's result covers it, under this
+-- token. The open run may be returned before it begins, and its occurrence must not wait again then.
+local function decide_open(job, token, from, last)
+  local at = job.open and job.open.token ~= token and job.open.scheduled_at
+  if at and from and from <= at and at <= last then
+    local instants = beyond(job, -math.huge)
+    add_instant(instants, at)
+    job.beyond = beyond_text(instants)
+  end
+end
+
+-- Whether the ledger names this occurrence among those that are decided whatever the watermark.
+local function is_decided_apart(job, decided)
+  for _, at in ipairs(beyond(job, -math.huge)) do
+    if at == decided then
+      return true
+    end
+  end
+  return false
 end
 
 -- The key of the lock that the job uses instead of this one, or nil.

@@ -72,15 +72,6 @@ local function holds(lock, token)
   return lock.kind == 'value' and lock.value == token
 end
 
--- 16 characters that stand for a token: 64 of its 128 random bits, else of its digest.
-local function mark(token)
-  local random = string.match(token, '^:(%x+)$', -33)
-  if random and #random == 32 then
-    return string.sub(random, 17)
-  end
-  return string.sub(redis.sha1hex(token), 1, 16)
-end
-
 -- Where the token's line in the list of the finished begins, or nil.
 local function finished_at(lock, token)
   local at = string.find(lock.finished, mark(token), 1, true)

@@ -3,19 +3,8 @@
 -- report it. KEYS and ARGV are those of claim.lua. It reads as little as possible, and replies to a
 -- decided occurrence with a text, because converting a table takes as long as reading a key.
 
--- What stands for the token in the list of the finished; see mark() in lock.lua.
-local own_mark
-
--- Whether the lock of this ledger is the one that the job uses: it never changed, or changed to this one.
-local function is_at_home(moved)
-  return (moved or '') == '' or string.match(moved, '^%d+ %d+ (.+)$') == KEYS[1]
-end
-
 if ARGV[5] == 'occurrence' then
   local token = ARGV[2]
-  local random = string.match(token, '^:(%x+)$', -33)
-  own_mark = random and #random == 32 and string.sub(random, 17)
-    or string.sub(redis.sha1hex(token), 1, 16)
   local job = redis.pcall('HMGET', KEYS[4], 'last', 'status', 'waiting', 'moved', 'fingerprints',
     'scheduled_at', 'token', 'host', 'run_id', 'attempt')
   local last = not job.err and job[1] and #job[1] <= 17 and string.find(job[1], '^%-?%d+$')
@@ -26,7 +15,7 @@ if ARGV[5] == 'occurrence' then
     local state = redis.pcall('HMGET', KEYS[2], 'token', 'finished')
     local value = ARGV[1] == '1' and redis.pcall('GET', KEYS[1])
     if not state.err and state[1] ~= token and value ~= token
-      and not string.find(state[2] or '', own_mark, 1, true) then
+      and not string.find(state[2] or '', mark(token), 1, true) then
       if job[2] ~= 'open' then
         return 'decided'
       end

@@ -17,6 +17,7 @@ use crate::store::redis::codec::{
     listed_jobs, manual, pause, register, registry, renew, returned, settle,
 };
 use crate::store::redis::conn::presence;
+use crate::store::redis::conn::pubsub::Endpoints;
 use crate::store::redis::route::ScriptReply;
 use crate::store::redis::{BATCH, RESPONSE_TIMEOUT};
 use crate::store::{
@@ -364,7 +365,7 @@ impl Store for RedisStore {
     async fn daemons(&self) -> Result<Vec<String>, StoreError> {
         // This finds the servers that the endpoints then name.
         self.route.servers().await?;
-        let (servers, part) = self.listener.endpoints();
+        let Endpoints { servers, part } = self.listener.endpoints();
         presence::daemons(&servers, part, self.prefix()).await
     }
 

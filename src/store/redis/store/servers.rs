@@ -15,7 +15,7 @@ impl RedisStore {
     /// Keeps a connection under this host's name to each server, and never returns.
     pub(super) async fn attend_as(&self, host: &HostName) {
         // Before the first request no Sentinel has named a master yet.
-        while self.listener.endpoints().0.is_empty() && self.route.servers().await.is_err() {
+        while self.listener.endpoints().servers.is_empty() && self.route.servers().await.is_err() {
             tokio::time::sleep(presence::RETRY).await;
         }
         let publish = |command| {

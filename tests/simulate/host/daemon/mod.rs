@@ -30,7 +30,8 @@ use cronlatch::engine::simulated::{
     ClaimContext, ClaimId, Core, Epoch, Event, HostClock, JobIx, Policy, Requests,
 };
 use cronlatch::names::{HostName, JobName};
-use cronlatch::schedule::ticker::HeadStart;
+use cronlatch::schedule::Spread;
+use cronlatch::schedule::ticker::HEAD_STARTS;
 use cronlatch::store::Finish;
 
 use self::act::Ticket;
@@ -292,7 +293,7 @@ fn ticked(job: &Arc<Job>, context: ClaimContext<'_>) -> TickedJob {
     let is_ahead = Policy::of(job, context).claims_ahead();
     (
         Arc::clone(job),
-        is_ahead.then(|| HeadStart::of(context.host, &job.name)),
+        is_ahead.then(|| Spread::new(context.host, &job.name, HEAD_STARTS)),
     )
 }
 

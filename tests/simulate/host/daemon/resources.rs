@@ -23,8 +23,12 @@ impl Daemon {
     /// A granted run could not be started, and its occurrence goes back undecided.
     pub(super) fn not_started(&mut self, env: &mut Env<'_>, over: &Over, why: Returned) {
         let until = match why {
-            Returned::Short => self.run_short(env),
-            Returned::Withdrawn => env.sim.boot(),
+            Returned::Short => Some(self.run_short(env)),
+            // The daemon is about to end.
+            Returned::Withdrawn if self.shutdown.is_some() => {
+                Some(env.sim.boot().plus(millis(LONGEST_PAUSE)))
+            }
+            Returned::Withdrawn => None,
         };
         env.guard.watched = Some(env.life);
         if let (Some(job), Some(at)) = (over.place, over.record.scheduled_at) {

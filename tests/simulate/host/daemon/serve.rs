@@ -195,7 +195,7 @@ impl Daemon {
         let ours = sent.plus(error);
         let millis = ours.millis() - theirs.millis();
         let offset = Offset { millis, error };
-        if offset.is_worthless() {
+        if offset.is_unusable() {
             return self.measure(env, then);
         }
         self.measured = true;
@@ -303,7 +303,7 @@ impl Daemon {
             }
             Timer::Watchdog => self.runner.tend(env),
             Timer::Started => self.resources_back(env),
-            Timer::Exited(process, exit) => self.runner.exited(env, process, exit),
+            Timer::Exited(process, report) => self.runner.exited(env, process, report),
             Timer::Retry(run) => self.runner.retry(env, run),
             Timer::TimedOut(run, tries) => self.runner.timed_out(env, run, tries),
             Timer::RegisterAgain => {

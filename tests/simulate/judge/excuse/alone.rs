@@ -8,6 +8,7 @@ use cronlatch::time::Timestamp;
 use super::super::facts::{Regime, Subject};
 use super::super::{Facts, pauses};
 use super::attempts::{first_attempt, life_of};
+use super::hosts::full_host;
 use super::{ON_ITS_WAY, OWN_CLOCK, PROMPT, SPAWNS, UNDER_WAY};
 use crate::plan::{JobPlan, StoreKind, host_name};
 use crate::trace::{Added, Hindered, Life, Span, Start, Trouble};
@@ -88,7 +89,8 @@ pub(in crate::judge) fn never_began(facts: &Facts<'_>, run: &Added) -> Option<St
             .as_ref()
             .is_some_and(|of| of.as_str() == host_name(*it))
     })?;
-    let begin = record.started_at.or(record.finished_at)?.millis();
+    let shown = record.started_at.or(record.finished_at)?.millis();
+    let begin = when_shown(facts, host, shown);
     let is_alone = record.attempts == 0 && record.fence.is_none();
     is_alone.then_some(Start {
         job: record.job.to_string(),
@@ -102,6 +104,21 @@ pub(in crate::judge) fn never_began(facts: &Facts<'_>, run: &Added) -> Option<St
         end: None,
         ended: None,
     })
+}
+
+/// Returns when a host's wall clock showed this; the last time, if it was set back.
+fn when_shown(facts: &Facts<'_>, host: usize, shown: i64) -> i64 {
+    let of_host = facts.trace.clocks.iter().filter(|it| it.host == host);
+    let mut steps = of_host.peekable();
+    let mut when = shown;
+    while let Some(step) = steps.next() {
+        let until = steps.peek().map_or(i64::MAX, |next| next.at);
+        let then = shown - step.ahead;
+        if (step.at..until).contains(&then) {
+            when = then;
+        }
+    }
+    when
 }
 
 /// Whether another host was there that may have entered the run's occurrence into the waiting list as one
@@ -251,12 +268,20 @@ pub(in crate::judge) fn in_doubt(facts: &Facts<'_>, dark: Span) -> bool {
 }
 
 /// `NotNoticed`: what comes due before anybody can know that the store is away is claimed at its time,
-/// and waits in its turn. One server has a second to answer; of several nodes each is asked three times.
-pub(in crate::judge) fn not_noticed(facts: &Facts<'_>, dark: Span) -> i64 {
-    match facts.plan.store {
-        StoreKind::Quorum(_) if in_doubt(facts, dark) => 4_200,
-        _ => 1_200,
+/// and waits in its turn. One server has a second to answer; of several nodes each is asked three times. A host
+/// that is full as the store goes away asks for nothing before it has a place.
+pub(in crate::judge) fn not_noticed(facts: &Facts<'_>, subject: &Subject<'_>, dark: Span) -> i64 {
+    if !in_doubt(facts, dark) {
+        return 1_200;
     }
+    let answers = match facts.plan.store {
+        StoreKind::Quorum(_) => 4_200,
+        StoreKind::Redis | StoreKind::Sqlite => 1_200,
+    };
+    let there = subject.regimes.iter().filter(|it| it.span.holds(dark.from));
+    let full = there.flat_map(|it| full_host(facts, it.host).filter(|it| it.holds(dark.from)));
+    let asks = full.map(|full| full.until - dark.from).max();
+    answers + asks.unwrap_or(0)
 }
 
 /// `ReportedElsewhere`: the result of a run without the store stays under a lock that the store did not know for

@@ -36,7 +36,7 @@ pub(in crate::judge) fn attempt_under_way(facts: &Facts<'_>, last: &Start) -> bo
 /// `AttemptNotBegun`: an attempt is counted before it is started, and the host died in between; `last`
 /// is the attempt before it. A store that stood still as the attempt was to be counted counts it when it goes on,
 /// also if the host has given the run up meanwhile, and died before it could say so. A host that stood still
-/// counts it when it goes on, too, and may die just then.
+/// counts it when it goes on, too, and may die within two seconds of that.
 pub(in crate::judge) fn attempt_not_begun(
     facts: &Facts<'_>,
     plan: &JobPlan,

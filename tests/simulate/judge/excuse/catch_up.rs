@@ -28,11 +28,7 @@ pub(in crate::judge) fn noticed_as_it_awoke(
     subject: &Subject<'_>,
     at: i64,
 ) -> bool {
-    let due = at + subject.delay;
-    let notices = Span {
-        from: due,
-        until: due + PROMPT,
-    };
+    let notices = super::notices(at + subject.delay);
     let ends_at_once = |host: usize, awake: i64| {
         let soon = Span {
             from: awake,

@@ -17,12 +17,13 @@ use crate::trace::{Added, Hindered, Span, Trouble};
 const SAME_CLOCK: i64 = 100;
 
 /// `NotThere`: with `catch_up: none` a host starts only what came due while its daemon ran. What waits for a
-/// place on a full host is missed if a host that has come since claims a newer occurrence first. As
-/// [`lock_busy`], among the hosts whose daemon has run since the instant.
+/// place on a full host is missed if a host that has come since claims a newer occurrence first, unless it is in
+/// the waiting list, which names it to all. As [`lock_busy`], among the hosts whose daemon has run since the
+/// instant.
 pub(in crate::judge) fn not_there(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
-    plan: &JobPlan,
+    (plan, added): (&JobPlan, &Added),
     span: Span,
 ) -> bool {
     let was_there = |host: usize, then: i64| {
@@ -30,6 +31,7 @@ pub(in crate::judge) fn not_there(
     };
     let mut chances = chances(facts, subject, span).into_iter();
     plan.catch_up == CatchUp::None
+        && added.record.kind == Kind::Schedule
         && !chances.any(|(host, chance)| is_long(chance, span) && was_there(host, chance.from))
 }
 
@@ -91,7 +93,7 @@ pub(super) fn chances_while(
 
 /// `FullHost`: a host that ran as many as its list allows claimed nothing meanwhile, and for a moment
 /// afterwards had the place for the claims that had waited for it.
-fn full_host(facts: &Facts<'_>, host: usize) -> impl Iterator<Item = Span> {
+pub(super) fn full_host(facts: &Facts<'_>, host: usize) -> impl Iterator<Item = Span> {
     facts.full[host].iter().copied()
 }
 
@@ -102,11 +104,7 @@ pub(in crate::judge) fn waited_for_place(
     subject: &Subject<'_>,
     at: i64,
 ) -> bool {
-    let due = at + subject.delay;
-    let notices = Span {
-        from: due,
-        until: due + PROMPT,
-    };
+    let notices = super::notices(at + subject.delay);
     let mut regimes = subject.regimes.iter().filter(|it| it.is_due(at));
     regimes.any(|it| full_host(facts, it.host).any(|full| full.meets(notices)))
 }

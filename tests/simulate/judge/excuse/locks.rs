@@ -6,8 +6,8 @@ use super::super::Facts;
 use super::super::facts::{Regime, Subject, without};
 use super::PROMPT;
 use super::hosts::{chances, chances_while};
-use crate::plan::{JobPlan, StoreKind};
-use crate::trace::{Foreign, Hindered, Span, Start};
+use crate::plan::{JobPlan, StoreKind, host_name};
+use crate::trace::{Foreign, Hindered, Span, Start, Trouble};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
 const FREE_FOR: i64 = 1_500;
@@ -84,7 +84,46 @@ pub(super) fn known_free(facts: &Facts<'_>, lock: &str, span: Span) -> Vec<Span>
         from: it.span.until,
         until: it.span.until + LOOKS_AGAIN,
     });
-    unheard.fold(facts.free(lock, span), without)
+    let free = unheard.fold(facts.free(lock, span), without);
+    untold_returns(facts, lock).fold(free, without)
+}
+
+/// `UntoldReturn`: a host tells the others that it has returned an occurrence once it has the store's reply. If its
+/// network loses that, they look again when the lease would have ended, and until then the lock is as good as
+/// held.
+fn untold_returns<'a>(facts: &'a Facts<'_>, lock: &'a str) -> impl Iterator<Item = Span> + 'a {
+    let held = move || facts.trace.held.iter().filter(move |it| it.lock == lock);
+    let changes = held().zip(held().skip(1));
+    changes.filter_map(move |(held, freed)| {
+        let released = freed.token.is_none() && held.exclusive;
+        let token = held.token.as_deref().filter(|_| released)?;
+        let replies = Span {
+            from: freed.at,
+            until: freed.at + PROMPT,
+        };
+        let loses = |it: &&Trouble| {
+            let loses = matches!(it.how, Hindered::Network | Hindered::Lossy);
+            loses && it.span.meets(replies)
+        };
+        let mut lossy = facts.trace.troubles.iter().filter(loses).peekable();
+        lossy.peek()?;
+        let (host, run_id) = holder_of(facts, token);
+        let is_untold = lossy.any(|it| Some(it.host) == host);
+        let begun = || facts.trace.starts.iter().any(|it| it.run_id == run_id);
+        (is_untold && !begun()).then_some(Span {
+            from: freed.at,
+            until: held.until,
+        })
+    })
+}
+
+/// The host and the run of a token.
+pub(super) fn holder_of<'a>(facts: &Facts<'_>, token: &'a str) -> (Option<usize>, &'a str) {
+    let mut parts = token.split(':');
+    let (host, run_id) = (parts.next(), parts.nth(1));
+    let mut hosts = 0..facts.plan.hosts.len();
+    let host = hosts.find(|it| Some(host_name(*it).as_str()) == host);
+    (host, run_id.unwrap_or_default())
 }
 
 /// `BeingTaken`: a claim that has reached some of several nodes keeps others out from then on. It is
@@ -114,6 +153,33 @@ pub(in crate::judge) fn renewed_unheard(facts: &Facts<'_>, lock: &str, at: i64) 
     };
     let is_quorum = matches!(facts.plan.store, StoreKind::Quorum(_));
     is_quorum && facts.trace.outages.iter().any(renewed)
+}
+
+/// As [`renewed_unheard`], of a run whose host died while the nodes stood still. Returns until when its lease lasts
+/// at most.
+pub(in crate::judge) fn unheard_lease_end(
+    facts: &Facts<'_>,
+    run: &Start,
+    plan: &JobPlan,
+    lease_end: i64,
+) -> i64 {
+    if !matches!(facts.plan.store, StoreKind::Quorum(_)) {
+        return lease_end;
+    }
+    let lease = Span {
+        from: run.begin,
+        until: lease_end,
+    };
+    let died = |still: &&Span| {
+        let mut lives = facts.trace.lives.iter().filter(|it| it.host == run.host);
+        lives.any(|it| it.killed && it.until.is_some_and(|until| still.holds(until)))
+    };
+    let outages = facts.trace.outages.iter();
+    let stood_still = outages.filter(|it| lease.holds(it.from)).filter(died);
+    let renewed = stood_still.map(|it| it.until + PROMPT + plan.ttl);
+    renewed
+        .max()
+        .map_or(lease_end, |until| until.max(lease_end))
 }
 
 /// `OptedOut`: a job without a lock (`scope: none`) and a run that may outlive its lease (`on_lost: continue`)

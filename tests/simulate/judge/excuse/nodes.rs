@@ -1,6 +1,6 @@
 //! Several nodes as one store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::Facts;
 use super::PROMPT;
@@ -86,6 +86,44 @@ pub(in crate::judge) fn late_vote(facts: &Facts<'_>, plan: &JobPlan, due: i64) -
         _ => false,
     };
     plan.start_deadline <= VOTE + STEPS_BACK && facts.plan.acts.iter().any(goes_on)
+}
+
+/// `SilentNodes`: a host waits for each node that does not answer, one after the other, before it claims with the
+/// others; a start deadline that is no longer than that and `spread` may pass.
+pub(in crate::judge) fn silent_nodes(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> bool {
+    let claimed = Span {
+        from: due,
+        until: due + plan.start_deadline,
+    };
+    let silent = facts.plan.acts.iter().filter_map(|(from, act)| match act {
+        Act::Node {
+            node,
+            how:
+                how @ (NodeAct::Down { refuses: false, .. }
+                | NodeAct::Freeze { .. }
+                | NodeAct::Cut { .. }),
+        } => {
+            let from = facts.plan.start + from;
+            let until = from + how.lasts();
+            Span { from, until }.meets(claimed).then_some(*node)
+        }
+        _ => None,
+    });
+    let silent: BTreeSet<usize> = silent.collect();
+    let answers = i64::try_from(silent.len()).unwrap_or(0) * NODE_ANSWERS;
+    !silent.is_empty() && plan.start_deadline <= answers + spread_at(facts, due)
+}
+
+/// The longest `spread` of the lists that are in force then.
+fn spread_at(facts: &Facts<'_>, then: i64) -> i64 {
+    let lives = facts.trace.lives.iter().enumerate();
+    let there = lives.filter(|(_, it)| it.from <= then && it.until.is_none_or(|end| then < end));
+    let lists = there.filter_map(|(nr, _)| {
+        let lists = facts.trace.lists_of(nr);
+        lists.iter().rfind(|(from, _)| *from <= then).map(|it| it.1)
+    });
+    let spreads = lists.map(|list| facts.plan.lists[list].spread);
+    spreads.max().unwrap_or(0)
 }
 
 /// `AwaitsReports`: after an outage of several nodes, hosts wait for up to a TTL for the results of runs that

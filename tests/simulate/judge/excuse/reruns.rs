@@ -8,8 +8,9 @@ use cronlatch::time::Timestamp;
 
 use super::super::Facts;
 use super::super::facts::Subject;
+use super::locks::holder_of;
 use super::{SPAWNS, UNDER_WAY};
-use crate::plan::{JobPlan, host_name};
+use crate::plan::JobPlan;
 use crate::trace::{Added, Hindered, Life, PutBack, Span, Start};
 
 /// `RerunBeside`: so it is with a rerun that its host could not start for want of resources, or because
@@ -176,11 +177,8 @@ pub(in crate::judge) fn given_back(facts: &Facts<'_>, crashed: &Start) -> bool {
     let mut held = facts.trace.held.iter().filter(|it| it.lock == crashed.lock);
     held.any(|it| {
         let token = it.token.as_deref().unwrap_or_default();
-        let mut parts = token.split(':');
-        let (host, run_id) = (parts.next().unwrap_or_default(), parts.nth(1));
-        let begun = |it: &Start| Some(it.run_id.as_str()) == run_id;
-        let hosts = 0..facts.plan.hosts.len();
-        let host = hosts.into_iter().find(|it| host_name(*it) == host);
+        let (host, run_id) = holder_of(facts, token);
+        let begun = |it: &Start| it.run_id == run_id;
         let unbegun = it.at > crashed.begin && !facts.trace.starts.iter().any(begun);
         unbegun && host.is_some_and(|host| gives_back(facts, host, it.at))
     })

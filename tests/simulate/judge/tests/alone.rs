@@ -276,6 +276,29 @@ fn an_occurrence_that_ran_by_a_wrong_clock_has_its_own_verdict_when_it_is_due() 
 }
 
 #[test]
+fn what_could_not_be_started_by_a_wrong_clock_has_its_own_verdict_when_it_is_due() {
+    let contradicts = |ahead: i64, measured: i64| {
+        broken(&without_store(), |trace| {
+            trace.clocks[1].ahead = ahead;
+            trace.outages.push(span(10_000, 19_000));
+            trace.lives[1].measured = Some(START + measured);
+            unstarted(trace, 40_000, Outcome::Missed, "nobody could claim it");
+            let mut failed = added(19_500, 40_000, Outcome::Failed, "cannot start a process");
+            failed.record.run_id = Some(RunId::from_text("run-short"));
+            failed.record.host = Some(HostName::parse(&host_name(1)).unwrap());
+            // At 18 s its clock shows that.
+            let shown = START + 18_000 + ahead;
+            failed.record.finished_at = Some(Timestamp::from_millis(shown));
+            trace.added.push(failed);
+        })
+        .contains(&Rule::TwoVerdicts)
+    };
+    assert!(!contradicts(25_000, 19_000));
+    assert!(contradicts(25_000, 10_000), "it knew that it was not due");
+    assert!(contradicts(10_000, 19_000), "not due by its clock, either");
+}
+
+#[test]
 fn a_machine_that_was_started_during_an_outage_may_run_by_its_clock_what_it_ran_before() {
     let twice = |measured: Option<i64>| {
         let rules = broken(&without_store(), |trace| {

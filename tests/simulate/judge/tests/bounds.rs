@@ -86,6 +86,42 @@ fn what_a_dead_host_has_sent_arrives_within_seconds_or_when_the_store_goes_on() 
 }
 
 #[test]
+fn a_short_start_deadline_may_pass_while_a_host_waits_for_silent_nodes() {
+    let missed = |deadline: i64, spread: i64, silent: usize, refuses: bool| {
+        let lasts = 20_000;
+        let down = |node| {
+            (
+                10_000,
+                Act::Node {
+                    node,
+                    how: NodeAct::Down { lasts, refuses },
+                },
+            )
+        };
+        let mut plan = Plan {
+            store: StoreKind::Quorum(5),
+            acts: (0..silent).map(down).collect(),
+            ..plan(|job| job.start_deadline = deadline)
+        };
+        plan.lists[0].spread = spread;
+        broken(&plan, |trace| {
+            unstarted(
+                trace,
+                20_000,
+                Outcome::Missed,
+                "its start deadline had passed",
+            );
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!missed(1_000, 500, 2, false));
+    assert!(missed(1_000, 500, 1, false), "one node takes less");
+    assert!(missed(1_000, 0, 2, false), "it claims at once");
+    assert!(missed(3_000, 500, 2, false), "there was time");
+    assert!(missed(1_000, 500, 2, true), "they refuse at once");
+}
+
+#[test]
 fn a_run_that_may_outlive_its_lease_overlaps_and_its_fence_rises_all_the_same() {
     let overlapping = |edit: fn(&mut JobPlan), fence: u64| {
         let mut lists = plan(|_| {});

@@ -50,7 +50,7 @@ pub(super) fn crash(edit: impl FnOnce(&mut JobPlan), forge: impl FnOnce(&mut Tra
     crash_on(StoreKind::Redis, edit, forge)
 }
 
-fn crash_on(
+pub(super) fn crash_on(
     store: StoreKind,
     edit: impl FnOnce(&mut JobPlan),
     forge: impl FnOnce(&mut Trace),
@@ -739,36 +739,67 @@ fn a_bad_network_and_a_full_host_are_no_time_in_which_nobody_could_act() {
 #[test]
 fn what_a_host_claims_as_it_awakes_waits_in_the_ledger_if_its_daemon_ends_at_once() {
     let latest = plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000));
-    let wrong = |awake: i64, ends: i64| {
+    // From 21 s to 37 s both hosts can act for a moment at most, as they awake. Then they end, or have no network.
+    let wrong = |awake: i64, ends: Option<i64>| {
         broken(&latest, |trace| {
-            // From 21 s to 37 s host 0 is awake for a moment at most.
-            for life in &mut trace.lives {
-                life.drains = Some(START + ends);
-                life.until = Some(START + ends);
-            }
             for host in 0..2 {
+                let asleep = trouble(host, 21_000, awake, Hindered::Suspended);
+                trace.troubles.push(asleep);
+                let Some(ends) = ends else {
+                    let cut = trouble(host, 21_000, 37_000, Hindered::Network);
+                    trace.troubles.push(cut);
+                    continue;
+                };
                 trace.lives.push(Life {
                     from: START + 37_000,
-                    until: None,
-                    drains: None,
                     ..trace.lives[host]
                 });
-                trace
-                    .troubles
-                    .push(trouble(host, 21_000, awake, Hindered::Suspended));
+                let life = &mut trace.lives[host];
+                (life.drains, life.until) = (Some(START + ends), Some(START + ends));
             }
-            for (due, begin) in [(25_000, 37_500), (35_000, 37_700)] {
+            for (due, begin) in [(30_000, 37_500), (35_000, 37_700)] {
                 let at = index_of_run(trace, due);
                 let run = &mut trace.starts[at];
                 (run.begin, run.end) = (START + begin, Some(START + begin + 100));
             }
-            forget(trace, 30_000, 30_001);
+            forget(trace, 25_000, 25_001);
         })
         .contains(&Rule::CatchUp)
     };
-    assert!(!wrong(25_700, 25_700));
-    assert!(wrong(24_900, 24_900), "it was not due");
-    assert!(wrong(26_100, 26_100), "it was noticed late");
+    assert!(!wrong(30_700, Some(30_700)));
+    assert!(wrong(29_900, Some(29_900)), "it was not due");
+    assert!(wrong(31_100, Some(31_100)), "it was noticed late");
+    assert!(wrong(30_700, None), "its daemon goes on");
+}
+
+#[test]
+fn a_host_that_is_full_as_the_store_goes_away_notices_that_when_it_has_a_place() {
+    let mut latest = plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000));
+    latest.lists[0].max_running = Some(1);
+    // It is due at 30 s and 35 s, and both run once the store is back, or the hosts go on, at 37 s.
+    let wrong = |full_until: i64, away: bool| {
+        broken(&latest, |trace| {
+            let mut other = start(0, 18_000, 18_000, full_until);
+            (other.job, other.lock) = ("other".to_owned(), "other".to_owned());
+            trace.starts.push(other);
+            if away {
+                trace.outages.push(span(18_500, 37_000));
+            } else {
+                let stops = |host| trouble(host, 18_500, 37_000, Hindered::Stopped);
+                trace.troubles.extend((0..2).map(stops));
+            }
+            for (due, begin) in [(30_000, 37_500), (35_000, 37_700)] {
+                let at = index_of_run(trace, due);
+                let run = &mut trace.starts[at];
+                (run.begin, run.end) = (START + begin, Some(START + begin + 100));
+            }
+            forget(trace, 20_000, 25_001);
+        })
+        .contains(&Rule::CatchUp)
+    };
+    assert!(!wrong(28_900, true));
+    assert!(wrong(23_700, true), "it had noticed");
+    assert!(wrong(28_900, false), "the store was there");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use cronlatch::store::Outcome;
 
 use super::{START, added, broken, index_of_run, lease, plan, span, start, trouble};
 use crate::judge::Rule;
-use crate::trace::{Foreign, Hindered, Trace};
+use crate::trace::{Foreign, Held, Hindered, Trace};
 
 /// Returns whether the judge blames a host or a job for the run of 20 s, which begins at 24 s.
 fn is_held_up(forge: impl FnOnce(&mut Trace)) -> bool {
@@ -74,6 +74,29 @@ fn a_host_that_is_full_holds_up_itself_alone() {
     };
     assert!(full(0..1));
     assert!(!full(0..2));
+}
+
+#[test]
+fn others_wait_for_the_lease_of_a_host_whose_network_loses_that_it_has_returned_an_occurrence() {
+    let held_up = |run_id: &str, bad: (usize, i64)| {
+        is_held_up(|trace| {
+            let token = format!("host-0:1:{run_id}:0");
+            trace.held.push(lease("job", &token, 20_001, 23_001));
+            let freed = lease("job", "", 20_100, 20_100);
+            trace.held.push(Held {
+                token: None,
+                ..freed
+            });
+            let (host, from) = bad;
+            let bad = trouble(host, from, from + 300, Hindered::Lossy);
+            trace.troubles.push(bad);
+        })
+    };
+    assert!(!held_up("returned", (0, 20_050)));
+    assert!(held_up("returned", (1, 20_050)), "host 0 could tell");
+    assert!(held_up("returned", (0, 21_500)), "it had told them");
+    let begun = "run-15000-0-15005";
+    assert!(held_up(begun, (0, 20_050)), "it was over");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use cronlatch::config::OnCrash;
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::{REASON_INTERRUPTED, REASON_NOT_RERUN};
 
-use super::fleets::crash;
+use super::fleets::{crash, crash_on};
 use super::{START, index_of_run, span, start, trouble, verdict};
 use crate::judge::Rule;
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, StoreKind};
 use crate::trace::{Held, Hindered, PutBack, Start, Trace};
 
 /// The lock's lease, under the token of a run of this host.
@@ -70,6 +70,36 @@ fn under_a_lock_that_another_job_has_had_a_rerun_has_its_window_from_when_the_cr
     assert!(!rerun_at(31_000, Some(26_600), at_once));
     assert!(rerun_at(31_000, Some(26_599), at_once), "noticed before");
     assert!(rerun_at(31_000, Some(31_000), None), "it is the rerun's");
+}
+
+#[test]
+fn nodes_that_stood_still_as_a_host_died_may_have_renewed_its_lease_for_another_ttl() {
+    // The lease of the dead host would have ended at 23 s.
+    let too_late = |store: StoreKind, still: (i64, i64), granted: i64, died: i64| {
+        let rules = crash_on(
+            store,
+            |_| {},
+            |trace| {
+                trace.outages.push(span(still.0, still.1));
+                (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
+                let mut again = start(1, 20_000, granted + 5, granted + 50);
+                (again.run_id, again.attempt) = ("again".to_owned(), 2);
+                trace.starts.push(again);
+                trace.held.push(held("again", 1, granted, granted + 3_000));
+            },
+        );
+        rules.contains(&Rule::RerunWindow)
+    };
+    let (nodes, still) = (StoreKind::Quorum(3), (21_000, 22_500));
+    // Until 26.5 s, with its window until 31.5 s.
+    assert!(!too_late(nodes, still, 31_000, 22_000));
+    assert!(too_late(nodes, still, 33_000, 22_000));
+    assert!(too_late(StoreKind::Redis, still, 31_000, 22_000));
+    assert!(
+        too_late(nodes, (24_000, 25_000), 31_000, 24_500),
+        "it was over"
+    );
+    assert!(too_late(nodes, still, 31_000, 30_000), "its host lived");
 }
 
 /// The run of 20 s is not run again, and this is its record.

@@ -6,7 +6,7 @@ use super::Fleet;
 use crate::store::Outcome;
 
 impl Fleet {
-    /// Lets everything come to its end.
+    /// Lets a minute pass after the last occurrence, in which everything comes to its end.
     pub(super) fn settle_down(&mut self) {
         self.run_until(self.last_due + 60_000);
     }
@@ -63,6 +63,7 @@ impl Fleet {
                 self.records
             );
         }
+        // The last few may lack a verdict: no later claim says what became of them.
         assert!(last >= self.last_due / 1000 - 3, "it stood still at {last}");
     }
 }

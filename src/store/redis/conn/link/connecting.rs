@@ -91,6 +91,7 @@ impl Link {
         };
         match &outcome {
             Ok(live) => {
+                self.log_connection();
                 tokio::spawn(Arc::clone(&self).watch_end(live.generation, ended));
                 if let (Some(source), Some(server)) = (&self.source, server) {
                     let (link, source) = (Arc::downgrade(&self), Arc::clone(source));
@@ -160,7 +161,7 @@ impl Link {
             .find_map(|line| line.strip_prefix("maxmemory_policy:"))
             .map(str::trim)
             .filter(|policy| *policy != "noeviction");
-        if !has_changed(&self.shown, policy) {
+        if !note_eviction_policy(&self.shown, policy) {
             return;
         }
         if let Some(policy) = policy {
@@ -175,7 +176,7 @@ impl Link {
 
 /// Notes the eviction policy of a server; `None` if it evicts nothing. Returns whether this process knew
 /// another one.
-fn has_changed(server: &str, policy: Option<&str>) -> bool {
+fn note_eviction_policy(server: &str, policy: Option<&str>) -> bool {
     static KNOWN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     // No code that holds the lock can panic.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,6 +8,7 @@
 //! decides when the server counts as silent.
 
 mod connecting;
+mod outage;
 mod requests;
 
 use std::fmt::Debug;
@@ -15,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
 
 use super::barrier::{Barrier, Trace};
 use super::exchange::Exchange;
@@ -64,6 +65,13 @@ struct Live {
     /// Set if replicas must acknowledge claims and renewals.
     barrier: Option<Arc<Barrier>>,
     generation: u64,
+}
+
+/// A reply, and the connection by which it came.
+#[derive(Debug)]
+pub(in crate::store::redis) struct LinkReply {
+    pub(in crate::store::redis) value: Value,
+    pub(in crate::store::redis) connection: ConnectionHandle,
 }
 
 /// The connection by which a reply came.
@@ -155,39 +163,6 @@ impl Link {
             .live
             .as_ref()
             .is_some_and(|live| live.generation == generation)
-    }
-
-    fn log_outage(&self, failure: &RedisFailure) {
-        let mut state = self.state();
-        if state.outage.is_none() {
-            state.outage = Some(Instant::now());
-            drop(state);
-            let what = self.part.called();
-            if self.part == Part::InCluster {
-                // No other message reports it, because the other servers still work.
-                let problem = if failure.is_outage() {
-                    "is unreachable"
-                } else {
-                    "cannot be used"
-                };
-                warn!("{what} {problem}: {}", failure.text());
-            } else {
-                debug!(error = failure.text(), "{what} is unreachable");
-            }
-        }
-    }
-
-    fn log_end_of_outage(&self) {
-        let Some(since) = self.state().outage.take() else {
-            return;
-        };
-        let (what, seconds) = (self.part.called(), since.elapsed().as_secs_f64());
-        let store = &self.shown;
-        if self.part == Part::InCluster {
-            info!(store, "{what} can be used again after {seconds:.1} s");
-        } else {
-            debug!(store, "{what} is reachable again after {seconds:.1} s");
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, LinkState> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::{ConnectionHandle, Link};
+use super::{Link, LinkReply};
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::call::Call;
 use crate::store::redis::codec::keys;
@@ -29,7 +29,7 @@ impl Link {
     ) -> Result<Value, RedisFailure> {
         self.run_by(script, call, limit)
             .await
-            .map(|(value, _)| value)
+            .map(|reply| reply.value)
     }
 
     /// As the function above, and also returns the connection of the reply.
@@ -38,7 +38,7 @@ impl Link {
         script: &Script,
         call: &Call,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         let sent_before = self.known_scripts.so_far(script.digest());
         let reply = match self.ask(script.by_digest(call), limit).await {
             // After a restart or SCRIPT FLUSH.
@@ -61,7 +61,7 @@ impl Link {
         call: &Call,
         limit: Duration,
         sent_before: Option<u64>,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         let mut sent = self.known_scripts.turn(script.digest()).await;
         if sent_before != Some(*sent) {
             drop(sent);
@@ -83,7 +83,7 @@ impl Link {
         self: &Arc<Self>,
         command: Cmd,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         self.exchange(limit, move |mut connection| {
             let command = command.clone();
             async move { command.query_async(&mut connection).await }
@@ -97,7 +97,7 @@ impl Link {
         self: &Arc<Self>,
         limit: Duration,
         request: impl Fn(MultiplexedConnection) -> F,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure>
+    ) -> Result<LinkReply, RedisFailure>
     where
         F: Future<Output = Result<Value, RedisError>> + Send + 'static,
     {
@@ -111,7 +111,8 @@ impl Link {
                 Ok(value) => Ok(value),
             };
             let value = self.judge(live.generation, reply)?;
-            return Ok((value, self.handle(live)));
+            let connection = self.handle(live);
+            return Ok(LinkReply { value, connection });
         }
         Err(self.no_connection(limit))
     }
@@ -150,7 +151,7 @@ impl Link {
         key: &str,
     ) -> Result<Value, RedisFailure> {
         match self.ask(command.clone(), RESPONSE_TIMEOUT).await {
-            Ok((value, _)) => Ok(value),
+            Ok(reply) => Ok(reply.value),
             Err(failure) => {
                 let failure = self.with_cause(failure, &[key.to_owned()]).await;
                 Err(failure.attributed_to(key))
@@ -164,7 +165,7 @@ impl Link {
         command: &Cmd,
     ) -> Result<Value, RedisFailure> {
         let sent = self.send_by(command, RESPONSE_TIMEOUT).await;
-        sent.map(|(value, _)| value)
+        sent.map(|reply| reply.value)
     }
 
     /// As the function above, and also returns the connection of the reply.
@@ -172,7 +173,7 @@ impl Link {
         self: &Arc<Self>,
         command: &Cmd,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         self.ask(command.clone(), limit).await
     }
 
@@ -181,7 +182,7 @@ impl Link {
         self: &Arc<Self>,
         command: Cmd,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         let mut commands = redis::pipe();
         commands.cmd("ASKING").ignore().add_command(command);
         self.exchange(limit, move |mut connection| {
@@ -219,6 +220,7 @@ impl Link {
         }
     }
 
+    /// Logs the beginning and the end of an outage, and gives up a connection that cannot be used any more.
     fn judge(
         &self,
         generation: u64,
@@ -230,6 +232,7 @@ impl Link {
                 Ok(value)
             }
             Err(mut failure) => {
+                // The Sentinels may name another master by now.
                 if self.source.is_some() && failure.is_demotion() {
                     failure = failure.of_replaced();
                 }

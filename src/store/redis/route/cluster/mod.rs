@@ -25,10 +25,10 @@ use crate::store::redis::codec::call::Call;
 use crate::store::redis::codec::keys::{self, LockKeys};
 use crate::store::redis::conn::hello::Part;
 use crate::store::redis::conn::link::Link;
-use crate::store::redis::conn::pubsub::PubSubEndpoints;
+use crate::store::redis::conn::pubsub::{Endpoints, PubSubEndpoints};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::script::{Script, Scripts};
-use crate::store::{ClusterSettings, Lock, RedisSettings, Registration, StoreError};
+use crate::store::{ClusterSettings, Lock, Registration, StoreError};
 
 /// The route to a Cluster.
 #[derive(Debug)]
@@ -56,8 +56,11 @@ impl ClusterRoute {
 
 /// Any server: a message that is published on one of them is received on all.
 impl PubSubEndpoints for ClusterRoute {
-    fn endpoints(&self) -> (Vec<RedisSettings>, Part) {
-        (self.router.everywhere(), Part::InCluster)
+    fn endpoints(&self) -> Endpoints {
+        Endpoints {
+            servers: self.router.everywhere(),
+            part: Part::InCluster,
+        }
     }
 }
 
@@ -74,11 +77,11 @@ impl Route for ClusterRoute {
         limit: Duration,
     ) -> Result<ScriptReply, RedisFailure> {
         let slot = slot::settle(self.prefix(), &mut call)?;
-        let (value, connection) = self.router.run(slot, script, &call, limit).await?;
+        let reply = self.router.run(slot, script, &call, limit).await?;
         Ok(ScriptReply {
-            value,
+            value: reply.value,
             origin: ReplyOrigin {
-                connection,
+                connection: reply.connection,
                 slot: Some(slot),
             },
         })

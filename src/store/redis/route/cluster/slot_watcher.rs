@@ -112,7 +112,7 @@ async fn register(router: &Router, scripts: &Scripts, job: Registration) -> bool
     };
     let script = &scripts.register;
     let reply = router.run(slot, script, &call, RESPONSE_TIMEOUT).await;
-    reply.is_ok_and(|(value, _)| register::read(value).is_ok())
+    reply.is_ok_and(|reply| register::read(reply.value).is_ok())
 }
 
 fn lock(watched: &Mutex<WatchedSlots>) -> MutexGuard<'_, WatchedSlots> {

@@ -21,7 +21,7 @@ use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::call::Call;
 use crate::store::redis::conn::barrier::Trace;
 use crate::store::redis::conn::hello::Part;
-use crate::store::redis::conn::link::{ConnectionHandle, Link};
+use crate::store::redis::conn::link::{ConnectionHandle, Link, LinkReply};
 use crate::store::redis::failure::{Redirect, RedisFailure};
 use crate::store::redis::script::Script;
 use crate::store::{ClusterSettings, RedisSettings};
@@ -57,7 +57,7 @@ impl Operation<'_> {
         link: &Arc<Link>,
         manner: Manner,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         match (self, manner) {
             (Self::Script(script, call), Manner::Plain) => link.run_by(script, call, limit).await,
             // In full, because NOSCRIPT would not lead to a second request.
@@ -127,7 +127,7 @@ impl Router {
         script: &Script,
         call: &Call,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         let operation = Operation::Script(script, call);
         let reply = self.send_about(slot, operation, limit).await;
         reply.map_err(|failure| self.weighed(failure))
@@ -138,7 +138,7 @@ impl Router {
         let operation = Operation::Command(command);
         let reply = self.send_about(slot, operation, RESPONSE_TIMEOUT).await;
         reply
-            .map(|(value, _)| value)
+            .map(|reply| reply.value)
             .map_err(|failure| self.weighed(failure))
     }
 
@@ -180,7 +180,7 @@ impl Router {
         slot: u16,
         operation: Operation<'_>,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
+    ) -> Result<LinkReply, RedisFailure> {
         let mut at = self.owner(slot).await?;
         let mut resent = 0;
         let mut manner = Manner::Plain;

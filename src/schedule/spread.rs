@@ -1,5 +1,5 @@
-//! `spread`: delays the claims of hosts, in an order that differs between occurrences, so that no
-//! host wins all of them.
+//! Delays the claims of hosts, in an order that differs between occurrences, so that no host wins all of
+//! them: by seconds with `spread`, and by milliseconds where jobs are claimed ahead of their instants.
 
 use std::time::Duration;
 
@@ -9,25 +9,35 @@ use crate::names::{HostName, JobName};
 use crate::time::Timestamp;
 
 /// The delays of one host's claims for one job.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Spread {
-    /// The longest delay; zero means none.
-    pub(super) window: Duration,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spread {
+    window: Duration,
     seed: u64,
 }
 
 impl Spread {
-    /// Returns the delays of a host's claims for a job.
-    pub(crate) fn new(host: &HostName, job: &JobName, window: Duration) -> Self {
+    /// Returns the delays of a host's claims for a job, each of them below `window`. A window of zero means none.
+    #[must_use]
+    pub fn new(host: &HostName, job: &JobName, window: Duration) -> Self {
         Self {
             window,
             seed: hash(&[host.as_str().as_bytes(), b"/", job.as_str().as_bytes()]),
         }
     }
 
+    /// Whether it delays nothing.
+    pub(crate) fn is_none(self) -> bool {
+        self.window.is_zero()
+    }
+
+    /// No delay is as long as this.
+    pub(crate) fn window(self) -> Duration {
+        self.window
+    }
+
     /// Returns the delay of the claim of an occurrence, at least 0 and below the smaller of window
     /// and `limit`.
-    pub(super) fn delay(self, at: Timestamp, limit: Duration) -> Duration {
+    pub(crate) fn delay(self, at: Timestamp, limit: Duration) -> Duration {
         let millis = u64::try_from(self.window.min(limit).as_millis()).unwrap_or(u64::MAX);
         if millis == 0 {
             return Duration::ZERO;

@@ -1,21 +1,26 @@
 //! What reaches the daemon's loop from its tasks.
 
-use super::core::{ClaimId, Event, JobIx};
-use super::daemon::{
-    ClaimedByRequest, Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival, Sighting,
-};
+use super::held_back::{HeldBack, Neighbour};
+use super::list_source::ListRead;
+use super::namesake::Sighting;
+use super::newcomer::RegistryNews;
+use super::rival::Rival;
+use super::store_clock::Epoch;
+use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::names::RunId;
 use crate::preflight::Offset;
+use crate::run::Assignment;
 use crate::store::{
-    CopyReply, DaemonRequest, Entry, FiledRequest, HostReport, Registered, Returned, StoreError,
+    CopyReply, DaemonRequest, Entry, FiledRequest, HostReport, OutputWish, Registered,
+    RequestReply, Returned, StoreError,
 };
 
 /// A message of a task.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(super) enum Message {
     /// Something for the core as it is.
     Core(Event),
-    /// A copy of a claim has a reply.
+    /// A copy of a claim, one of the requests in which it is sent, has a reply.
     Answered {
         /// The job.
         job: JobIx,
@@ -42,9 +47,9 @@ pub(crate) enum Message {
     StoreFailed(StoreError),
     /// The store answers.
     StoreAnswers,
-    /// Jobs were entered into the store's registry.
+    /// Jobs were entered into the store's registry, which precedes their registration.
     Entered(Vec<(JobIx, Entry)>),
-    /// These jobs are not registered: hosts use another lock for them, or a move waits.
+    /// These jobs are not registered: hosts use another lock for them, or their ledgers cannot be moved yet.
     HeldBack(Vec<(JobIx, HeldBack)>),
     /// Hosts that hold jobs back on account of this one.
     Neighbours(Vec<Neighbour>),
@@ -58,15 +63,15 @@ pub(crate) enum Message {
     Rivals(Vec<Rival>),
     /// These jobs are not registered: another store is in use, for this reason.
     Disagreed(Vec<JobIx>, String),
-    /// Nobody who matters uses another store.
+    /// No host or daemon that uses another store keeps this one from claiming.
     Agreed,
-    /// What a look after the store's registry found or did.
+    /// What a check of this host's entries in the store's registry found or did.
     Registry(Result<RegistryNews, StoreError>),
     /// The files of the job list have changed.
     ListChanged,
     /// The job list was read again.
     ListRead(Box<ListRead>),
-    /// Jobs were registered.
+    /// Jobs were registered: the store has replied with the state of their ledgers.
     Registered(Vec<(JobIx, Registered)>),
     /// Jobs to be registered once more.
     RegisterAgain(Vec<JobIx>),
@@ -78,4 +83,14 @@ pub(crate) enum Message {
     ClaimedByRequest(Box<ClaimedByRequest>),
     /// These jobs could not be registered.
     NotRegistered(Vec<JobIx>, StoreError),
+}
+
+/// A run that somebody asked for, and whether its claim was granted.
+#[derive(Debug)]
+pub(super) struct ClaimedByRequest {
+    pub(super) request: RunId,
+    /// What was asked and by whom, for the log.
+    pub(super) asked: String,
+    pub(super) output: OutputWish,
+    pub(super) claimed: Result<Assignment, RequestReply>,
 }

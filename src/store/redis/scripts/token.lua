@@ -1,0 +1,15 @@
+-- What also the short ways need (settled.lua, ended.lua).
+
+-- 16 characters that stand for a token: 64 of its 128 random bits, else of its digest.
+local function mark(token)
+  local random = string.match(token, '^:(%x+)$', -33)
+  if random and #random == 32 then
+    return string.sub(random, 17)
+  end
+  return string.sub(redis.sha1hex(token), 1, 16)
+end
+
+-- Whether the lock of this ledger is the one that the job uses: it never changed, or changed to this one.
+local function is_at_home(moved)
+  return (moved or '') == '' or string.match(moved, '^%d+ %d+ (.+)$') == KEYS[1]
+end
