@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
     use crate::preflight::Severity::{self, Danger, Warning};
-    use crate::store::{NodeClock, RedlockSettings, StartupQuorum, check_url};
+    use crate::store::{NodeClock, RedlockSettings, RetryDelay, StartupQuorum, check_url};
 
     fn judged(nodes: usize, all: &[Facts]) -> Vec<Severity> {
         let Ok(StoreSettings::Redis(node)) = check_url("redis://h") else {
@@ -180,7 +180,7 @@ mod tests {
         let settings = StoreSettings::Redlock(RedlockSettings {
             nodes: vec![node; nodes],
             tries: 3,
-            retry_delay: Default::default(),
+            retry_delay: RetryDelay::default(),
             at_start: StartupQuorum::Wait,
         });
         judge(all, &settings).iter().map(|f| f.severity).collect()

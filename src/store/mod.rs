@@ -46,8 +46,8 @@ pub use contract::{
 pub use contract::{LIST_KEPT_FOR, ListDifference, ListedJobs, RunUsage, VANISHED_FOR};
 pub(crate) use endpoint::shown_url;
 pub use endpoint::{
-    ClusterSettings, Endpoint, RedisSettings, RedlockSettings, SentinelSettings, StartupQuorum,
-    StoreSettings, check_url,
+    ClusterSettings, Endpoint, RedisSettings, RedlockSettings, RetryDelay, SentinelSettings,
+    StartupQuorum, StoreSettings, check_url,
 };
 pub use open::open;
 #[cfg(feature = "program")]

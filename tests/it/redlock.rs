@@ -19,8 +19,8 @@ use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::protocol::{FORGOTTEN_AHEAD, LEAD};
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Grant, Kind, Late, Lock,
-    Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, RunStatus, StartupQuorum,
-    Store, StoreError, StoreSettings, check_url, open,
+    Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, RetryDelay, RunStatus,
+    StartupQuorum, Store, StoreError, StoreSettings, check_url, open,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 
@@ -47,7 +47,10 @@ pub(crate) fn store_at(urls: &[String]) -> Arc<dyn Store> {
     let settings = RedlockSettings {
         nodes: nodes.collect(),
         tries: 3,
-        retry_delay: (Duration::from_millis(10), Duration::from_millis(50)),
+        retry_delay: RetryDelay {
+            shortest: Duration::from_millis(10),
+            longest: Duration::from_millis(50),
+        },
         at_start: StartupQuorum::Wait,
     };
     open(&StoreSettings::Redlock(settings)).unwrap()

@@ -14,7 +14,7 @@ use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
 use crate::names::Prefix;
-use crate::store::endpoint::{RETRY_DELAY, TRIES};
+use crate::store::endpoint::{RetryDelay, TRIES};
 use crate::store::{RedlockSettings, StartupQuorum, StoreSettings, check_url};
 
 /// The fields of `store:`.
@@ -217,7 +217,7 @@ fn common(
 /// What `redlock:` says.
 struct RedlockRetries {
     tries: u32,
-    retry_delay: (Duration, Duration),
+    retry_delay: RetryDelay,
     at_start: StartupQuorum,
 }
 
@@ -240,7 +240,10 @@ fn redlock(
     let retry_delay = patience.read("retry_delay", problems, |node| {
         let one = |node: &Node| values::duration_in(node, Duration::ZERO..=LONGEST_RETRY_DELAY, "");
         let Value::List(list) = &node.value else {
-            return one(node).map(|delay| (delay, delay));
+            return one(node).map(|delay| RetryDelay {
+                shortest: delay,
+                longest: delay,
+            });
         };
         let [shortest, longest] = list.as_slice() else {
             return Err(ValueError::new(
@@ -256,7 +259,7 @@ fn redlock(
                 "write `retry_delay: [100ms, 200ms]`",
             ));
         }
-        Ok((shortest, longest))
+        Ok(RetryDelay { shortest, longest })
     });
     let at_start = patience.read("at_start", problems, |node| {
         values::word(
@@ -269,7 +272,7 @@ fn redlock(
     });
     Some(RedlockRetries {
         tries: tries.unwrap_or(TRIES),
-        retry_delay: retry_delay.unwrap_or(RETRY_DELAY),
+        retry_delay: retry_delay.unwrap_or_default(),
         at_start: at_start.unwrap_or_default(),
     })
 }
@@ -312,7 +315,7 @@ fn several(span: Span, list: &[Node], problems: &mut Problems) -> Option<StoreSe
     Some(StoreSettings::Redlock(RedlockSettings {
         nodes,
         tries: TRIES,
-        retry_delay: RETRY_DELAY,
+        retry_delay: RetryDelay::default(),
         at_start: StartupQuorum::Wait,
     }))
 }

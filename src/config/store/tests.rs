@@ -7,7 +7,7 @@ use super::StorePart;
 use crate::config::problem::Problems;
 use crate::config::reader;
 use crate::config::source::Source;
-use crate::store::{Endpoint, RedisSettings, StoreSettings};
+use crate::store::{Endpoint, RedisSettings, RetryDelay, StoreSettings};
 
 fn read(text: &str) -> StorePart {
     let source = Source::new(Path::new("jobs.yaml"), text.to_owned());
@@ -48,7 +48,10 @@ fn several_urls_are_a_majority() {
         let all = ["redis://a", "redis://u:p@b", "redis+unix:///c"];
         assert_eq!(endpoints(&redlock.nodes), all.map(endpoint));
         assert_eq!(redlock.tries, 3);
-        let by_default = (Duration::from_millis(100), Duration::from_millis(200));
+        let by_default = RetryDelay {
+            shortest: Duration::from_millis(100),
+            longest: Duration::from_millis(200),
+        };
         assert_eq!(redlock.retry_delay, by_default);
         if text.contains("prefix") {
             assert!(redlock.nodes.iter().all(|n| n.prefix.as_str() == "x"));
@@ -66,8 +69,11 @@ fn several_urls_are_a_majority() {
     let StoreSettings::Redlock(redlock) = patient.settings else {
         panic!("{patient:?}");
     };
-    let second = Duration::from_secs(1);
-    assert_eq!((redlock.tries, redlock.retry_delay), (5, (second, second)));
+    let delay = RetryDelay {
+        shortest: Duration::from_secs(1),
+        longest: Duration::from_secs(1),
+    };
+    assert_eq!((redlock.tries, redlock.retry_delay), (5, delay));
 }
 
 #[test]

@@ -17,8 +17,9 @@ pub(crate) use self::mask::shown_url;
 pub(crate) use self::server::Encryption;
 pub use self::server::Endpoint;
 pub use self::settings::{
-    ClusterSettings, RedisSettings, RedlockSettings, SentinelSettings, StartupQuorum, StoreSettings,
+    ClusterSettings, RedisSettings, RedlockSettings, RetryDelay, SentinelSettings, StartupQuorum,
+    StoreSettings,
 };
 pub(crate) use self::several::{ServerRole, listed_server, master_endpoint};
+pub(crate) use self::url::TRIES;
 pub use self::url::check_url;
-pub(crate) use self::url::{RETRY_DELAY, TRIES};

@@ -52,10 +52,28 @@ pub struct RedlockSettings {
     pub nodes: Vec<RedisSettings>,
     /// How many times a claim is tried before it counts as unanswered; 3 by default.
     pub tries: u32,
-    /// The shortest and the longest pause between tries; 100 to 200 ms by default.
-    pub retry_delay: (Duration, Duration),
+    /// The pause between tries.
+    pub retry_delay: RetryDelay,
     /// What a daemon does at its start without a majority; waits by default.
     pub at_start: StartupQuorum,
+}
+
+/// The pause between two tries of a claim, which is drawn at random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryDelay {
+    /// 100 ms by default.
+    pub shortest: Duration,
+    /// 200 ms by default.
+    pub longest: Duration,
+}
+
+impl Default for RetryDelay {
+    fn default() -> Self {
+        Self {
+            shortest: Duration::from_millis(100),
+            longest: Duration::from_millis(200),
+        }
+    }
 }
 
 /// What a daemon does that finds no majority of its servers when it starts.

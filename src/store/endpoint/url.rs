@@ -2,19 +2,15 @@
 //! what would be right, without passwords.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::characters::check_parts;
 use super::mask::shown_url;
 use super::server::{Encryption, Endpoint};
-use super::settings::{RedisSettings, RedlockSettings, StartupQuorum, StoreSettings};
+use super::settings::{RedisSettings, RedlockSettings, RetryDelay, StartupQuorum, StoreSettings};
 use super::several::{cluster, doubled, sentinel};
 
 /// How often a claim on several servers is tried unless the list says otherwise.
 pub(crate) const TRIES: u32 = 3;
-/// The pause between tries unless the list says otherwise.
-pub(crate) const RETRY_DELAY: (Duration, Duration) =
-    (Duration::from_millis(100), Duration::from_millis(200));
 
 const EXAMPLES: &str = "redis://10.0.0.5:6379/0, rediss://user@redis.example:6379, \
                         redis+unix:///run/redis/redis.sock, \
@@ -84,7 +80,7 @@ fn redlock(stores: Vec<StoreSettings>) -> Result<StoreSettings, String> {
     Ok(StoreSettings::Redlock(RedlockSettings {
         nodes,
         tries: TRIES,
-        retry_delay: RETRY_DELAY,
+        retry_delay: RetryDelay::default(),
         at_start: StartupQuorum::Wait,
     }))
 }

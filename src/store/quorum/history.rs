@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use crate::names::RunId;
 use crate::store::protocol::is_provisional;
-use crate::store::redis::node::HistoryEntry;
+use crate::store::redis::node::{HistoryEntry, StreamId};
 use crate::store::{Outcome, Record};
 
 /// Returns all records that any node has, each once, newest first.
@@ -44,7 +44,7 @@ pub(super) fn merged_failures(mut found: Vec<Vec<HistoryEntry>>, quorum: usize) 
 }
 
 /// Returns the position of a node's oldest failure, and the runs of its provisional records.
-fn known_failures(entries: &[HistoryEntry]) -> (Option<(u64, u64)>, HashSet<RunId>) {
+fn known_failures(entries: &[HistoryEntry]) -> (Option<StreamId>, HashSet<RunId>) {
     let oldest = entries.iter().map(|entry| entry.id).min();
     let provisional = entries.iter().filter(|it| is_provisional(&it.record));
     let runs = provisional.filter_map(|it| it.record.run_id.clone());
@@ -58,7 +58,12 @@ pub(super) fn merge_histories(found: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry
     drop_provisional(&mut all);
     drop_overtaken(&mut all);
     // From the largest range to the smallest, so that a piece finds the whole.
-    all.sort_by_key(|it| (std::cmp::Reverse(it.record.count.unwrap_or(1)), it.id.1));
+    all.sort_by_key(|it| {
+        (
+            std::cmp::Reverse(it.record.count.unwrap_or(1)),
+            it.id.number,
+        )
+    });
     let mut merged: Vec<HistoryEntry> = Vec::new();
     for entry in all {
         let record = &entry.record;
@@ -75,11 +80,14 @@ pub(super) fn merge_histories(found: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry
 
 /// Returns the entries oldest first, each with a larger id than the one before, as a stream needs them.
 pub(super) fn with_rising_ids(newest_first: Vec<HistoryEntry>) -> Vec<HistoryEntry> {
-    let mut before = (0, 0);
+    let mut before = StreamId::default();
     let mut all: Vec<HistoryEntry> = newest_first.into_iter().rev().collect();
     for entry in &mut all {
         if entry.id <= before {
-            entry.id = (before.0, before.1 + 1);
+            entry.id = StreamId {
+                number: before.number + 1,
+                ..before
+            };
         }
         before = entry.id;
     }

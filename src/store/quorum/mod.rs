@@ -55,7 +55,7 @@ pub use self::trust::Trust;
 pub use super::redis::node::{
     AcceptReply, AcceptStatus, Ballot, ExtendReply, HistoryEntry, JobView, KeyHolder, LockView,
     LongestTtl, PrepareMode, PrepareReply, PrepareStatus, Proposal, ProposedLease, ProposedRecord,
-    QuorumNode, RequestTarget, finished_text,
+    QuorumNode, RequestTarget, StreamId, finished_text,
 };
 
 #[cfg(test)]

@@ -15,14 +15,14 @@ use super::turns::{Ids, Turns};
 use crate::names::Token;
 use crate::store::protocol::counted;
 use crate::store::redis::node::RequestTarget;
-use crate::store::{RedlockSettings, StoreError};
+use crate::store::{RedlockSettings, RetryDelay, StoreError};
 
 /// The nodes, how often a request is retried, and what this process remembers.
 #[derive(Debug)]
 pub(super) struct Proposer {
     pub(super) nodes: Nodes,
     pub(super) tries: u32,
-    retry_delay: (Duration, Duration),
+    retry_delay: RetryDelay,
     pub(super) longest: LongestTtls,
     pub(super) ids: Ids,
     pub(super) turns: Turns,
@@ -80,9 +80,9 @@ impl Proposer {
 
     /// Returns the pause before the next try.
     pub(super) fn jittered(&self) -> Duration {
-        let (least, most) = self.retry_delay;
+        let RetryDelay { shortest, longest } = self.retry_delay;
         let share = u32::try_from(random() >> 48).unwrap_or(0);
-        least + most.saturating_sub(least) * share / 65_536
+        shortest + longest.saturating_sub(shortest) * share / 65_536
     }
 }
 

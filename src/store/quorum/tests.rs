@@ -15,11 +15,11 @@ use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{JobState, Key, Open};
 use crate::store::redis::node::{
     Ballot, HistoryEntry, JobView, KeyHolder, LedgerPresence, LockView, NodeState, PrepareReply,
-    PrepareStatus,
+    PrepareStatus, StreamId,
 };
 use crate::store::{
     Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
-    RunTerms, StartupQuorum, StoreError, StoreSettings, check_url,
+    RetryDelay, RunTerms, StartupQuorum, StoreError, StoreSettings, check_url,
 };
 use crate::time::Timestamp;
 
@@ -467,7 +467,10 @@ fn of_two_verdicts_on_one_occurrence_the_later_proposal_has_the_right_one() {
 
 fn entry(ms: u64, ballot: Option<u64>, record: Record) -> HistoryEntry {
     HistoryEntry {
-        id: (ms, 0),
+        id: StreamId {
+            millis: ms,
+            number: 0,
+        },
         ballot,
         record,
     }
@@ -554,11 +557,16 @@ fn a_copied_history_lies_in_order_whatever_the_places_were() {
     ];
     let places: Vec<_> = with_rising_ids(newest_first)
         .into_iter()
-        .map(|it| (it.id, it.record.scheduled_at.map(Timestamp::millis)))
+        .map(|it| {
+            (
+                it.id.to_string(),
+                it.record.scheduled_at.map(Timestamp::millis),
+            )
+        })
         .collect();
     // A stream has no entry 0-0.
-    let expected = [((0, 1), Some(1)), ((7, 0), Some(2)), ((7, 1), Some(3))];
-    assert_eq!(places, expected);
+    let expected = [("0-1", Some(1)), ("7-0", Some(2)), ("7-1", Some(3))];
+    assert_eq!(places, expected.map(|(id, at)| (id.to_owned(), at)));
 }
 
 #[test]
@@ -621,7 +629,7 @@ fn one_server_under_two_names_is_refused_whichever_answers_last() {
         let nodes = Nodes::new(&RedlockSettings {
             nodes: nodes.to_vec(),
             tries: 3,
-            retry_delay: (ms(100), ms(200)),
+            retry_delay: RetryDelay::default(),
             at_start: StartupQuorum::Wait,
         })
         .unwrap();

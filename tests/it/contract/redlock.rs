@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use cronlatch::store::{
-    Lock, LockKey, RedlockSettings, StartupQuorum, Store, StoreSettings, check_url, open,
+    Lock, LockKey, RedlockSettings, RetryDelay, StartupQuorum, Store, StoreSettings, check_url,
+    open,
 };
 
 use super::{Foreign, Subject};
@@ -28,7 +29,10 @@ fn store_on(servers: &[RedisServer]) -> Arc<dyn Store> {
         nodes: nodes.collect(),
         // The machine may be busy, and a script late.
         tries: 20,
-        retry_delay: (Duration::from_millis(10), Duration::from_millis(20)),
+        retry_delay: RetryDelay {
+            shortest: Duration::from_millis(10),
+            longest: Duration::from_millis(20),
+        },
         at_start: StartupQuorum::Wait,
     }))
     .expect("a store")

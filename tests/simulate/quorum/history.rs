@@ -2,7 +2,7 @@
 
 use cronlatch::store::protocol::is_provisional;
 use cronlatch::store::quorum::{
-    AcceptStatus, HistoryEntry, Proposal, ProposedLease, covers, is_overtaken,
+    AcceptStatus, HistoryEntry, Proposal, ProposedLease, StreamId, covers, is_overtaken,
 };
 use cronlatch::store::{Outcome, Record};
 
@@ -17,7 +17,7 @@ pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: AcceptStatus) {
     }
     for record in proposal.records.iter().map(|it| &it.record) {
         let entry = HistoryEntry {
-            id: (0, 0),
+            id: StreamId::default(),
             ballot: Some(proposal.ballot.number),
             record: record.clone(),
         };
@@ -90,7 +90,7 @@ fn drop_overtaken(sim: &mut Sim, is_there: impl Fn(&Added) -> bool) {
         .filter(|(_, added)| is_there(added) && !added.replaced)
         .map(|(at, added)| {
             let entry = HistoryEntry {
-                id: (0, 0),
+                id: StreamId::default(),
                 ballot: added.ballot,
                 record: added.record.clone(),
             };

@@ -2,6 +2,7 @@
 //! a stream.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use redis::Cmd;
 use redis::Value;
@@ -12,8 +13,31 @@ use crate::names::JobName;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{History, KeyFault, Record};
 
-/// The position of an entry in a stream: milliseconds, and a number among those.
-pub(in crate::store::redis) type StreamId = (u64, u64);
+/// The position of an entry in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StreamId {
+    /// When the entry was added, in milliseconds since the epoch.
+    pub millis: u64,
+    /// Its number among those of that millisecond.
+    pub number: u64,
+}
+
+impl StreamId {
+    /// Reads the position as Redis writes it.
+    fn parse(text: &str) -> Option<Self> {
+        let (millis, number) = text.split_once('-')?;
+        Some(Self {
+            millis: millis.parse().ok()?,
+            number: number.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.millis, self.number)
+    }
+}
 
 /// The entries of a stream, newest first, and the faults of those that cannot be read.
 #[derive(Debug, Default)]
@@ -70,9 +94,7 @@ pub(in crate::store::redis) fn read(
         let entry = entries.next()?;
         let text = record::id_of(&entry);
         let ballot = record::field(&entry, BALLOT).and_then(|text| text.parse().ok());
-        let id = (text.split_once('-'))
-            .and_then(|(ms, number)| Some((ms.parse().ok()?, number.parse().ok()?)))
-            .unwrap_or_default();
+        let id = StreamId::parse(&text).unwrap_or_default();
         let named = || {
             let name = record::field(&entry, "job").unwrap_or_default();
             JobName::parse(&name).map_err(|error| RedisFailure::corrupt(error.to_string()))
@@ -137,7 +159,7 @@ mod tests {
             "scheduled_at": finished_at, "finished_at": finished_at, "attempts": 1, "host": null,
         });
         StreamEntry {
-            id: (1_700_000_000_000, 0),
+            id: StreamId::default(),
             ballot: None,
             record: serde_json::from_value(record).expect("a record"),
         }

@@ -1,7 +1,7 @@
 //! Adds the records that a node lacks. They come from the histories of the other nodes.
 
 use super::QuorumNode;
-use super::history::HistoryEntry;
+use super::history::{HistoryEntry, StreamId};
 use crate::names::JobName;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::call::Call;
@@ -19,22 +19,21 @@ impl QuorumNode {
         &self,
         (job, lock): (&JobName, &Lock),
         lacks: &str,
-        newest: Option<(u64, u64)>,
+        newest: Option<StreamId>,
         whole: Option<&[HistoryEntry]>,
     ) -> Result<bool, StoreError> {
         let keys = LockKeys::of(self.store.prefix(), lock);
-        let entry = |(ms, seq): (u64, u64)| format!("{ms}-{seq}");
         let mut call = Call::default();
         call.key(keys.job(job))
             .key(keys.runs(job))
             .key(keys.failures(job));
         call.arg(lacks)
-            .arg(&newest.map(entry).unwrap_or_default())
+            .arg(&newest.map(|id| id.to_string()).unwrap_or_default())
             .arg(&u8::from(whole.is_some()));
         for HistoryEntry { id, ballot, record } in whole.into_iter().flatten() {
             let mut fields = pairs(record);
             fields.extend(ballot.map(|number| (BALLOT, number.to_string())));
-            call.arg(&entry(*id)).arg(&fields.len());
+            call.arg(&id.to_string()).arg(&fields.len());
             for (name, value) in fields {
                 call.arg(name).arg(&value);
             }

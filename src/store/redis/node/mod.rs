@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-pub use self::history::HistoryEntry;
+pub use self::history::{HistoryEntry, StreamId};
 pub(in crate::store) use self::message::SERIAL_BITS;
 pub use self::message::{
     AcceptReply, AcceptStatus, Ballot, ExtendReply, JobView, KeyHolder, LockView, LongestTtl,
