@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -72,6 +72,8 @@ pub(super) struct Histories {
     /// The jobs whose history is to be read next.
     waiting: VecDeque<Arc<Job>>,
     reads: JoinSet<Answered>,
+    /// Whether there is no more time to read.
+    given_up: watch::Sender<bool>,
 }
 
 impl Histories {
@@ -88,6 +90,7 @@ impl Histories {
             lanes: HashMap::new(),
             waiting: VecDeque::new(),
             reads: JoinSet::new(),
+            given_up: watch::Sender::new(false),
         }
     }
 
@@ -98,7 +101,17 @@ impl Histories {
 
     /// Whether no question waits.
     pub(super) fn is_idle(&self) -> bool {
-        self.reads.is_empty() && self.lanes.is_empty()
+        // Of a read that has panicked the lane stays.
+        self.reads.is_empty() && (self.lanes.is_empty() || self.has_given_up())
+    }
+
+    /// Reads no more: what waits is answered at once, as if the store did not reply.
+    pub(super) fn give_up(&mut self) {
+        self.given_up.send_replace(true);
+    }
+
+    pub(super) fn has_given_up(&self) -> bool {
+        *self.given_up.borrow()
     }
 
     /// Whether a question of this job waits.
@@ -139,8 +152,12 @@ impl Histories {
             let lane = self.lanes.get_mut(&job.name);
             let questions = lane.map(std::mem::take).unwrap_or_default();
             let reader = self.reader.clone();
+            let mut given_up = self.given_up.subscribe();
             self.reads.spawn(async move {
-                let history = reader.history(&job, &questions).await;
+                let history = tokio::select! {
+                    history = reader.history(&job, &questions) => history,
+                    _ = given_up.wait_for(|given_up| *given_up) => JobHistory::unread(),
+                };
                 (job, questions, history)
             });
         }
@@ -222,5 +239,52 @@ impl HistoryReader {
     async fn start(&self) -> Result<Timestamp, StoreError> {
         let now = self.store.now().await?;
         Ok(now.minus(self.began.elapsed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::stub::stub_store;
+
+    /// A store that never replies.
+    #[derive(Debug)]
+    struct Silent;
+
+    stub_store! {
+        Silent {
+            async fn now(&self) -> Result<Timestamp, StoreError> {
+                std::future::pending().await
+            }
+        }
+        away: claim renew finish settle note_attempt register announce released jobs history hosts forget init
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_is_answered_without_its_history_when_there_is_no_more_time() {
+        let count = AT_ONCE + 2;
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("jobs.yaml");
+        let job = |n| format!("  - {{ name: job-{n}, schedule: '@daily', command: 'true' }}\n");
+        let jobs: String = (0..count).map(job).collect();
+        std::fs::write(&path, format!("jobs:\n{jobs}")).expect("a file");
+        let list = crate::config::load(&path).expect("a list");
+        let host = HostName::parse("web1").expect("a name");
+        let mut histories = Histories::new(Arc::new(Silent), host, 100);
+        for job in &list.jobs {
+            histories.ask(job, Question::Settled(RunId::new()));
+        }
+        let early = tokio::time::timeout(Duration::from_secs(60), histories.next()).await;
+        assert!(early.is_err(), "the store has replied");
+        histories.give_up();
+        let mut answered = Vec::new();
+        while !histories.is_idle() {
+            let (job, questions, history) = histories.next().await.expect("no panic");
+            assert_eq!((questions.len(), history.reach), (1, Reach::Part));
+            answered.push(job.name.clone());
+        }
+        answered.sort();
+        answered.dedup();
+        assert_eq!(answered.len(), count);
     }
 }

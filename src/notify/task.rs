@@ -82,9 +82,13 @@ impl NotifyTask {
         let mut open = true;
         loop {
             let until = ending.as_ref().map(|end| end.until - SENDING_RESERVE);
-            if until.is_some_and(|until| self.histories.is_idle() || Instant::now() >= until) {
+            if until.is_some() && self.histories.is_idle() {
                 break;
             }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                self.histories.give_up();
+            }
+            let until = until.filter(|_| !self.histories.has_given_up());
             let long = self.timers.first().map(|(at, _)| *at);
             let overdue = self.overdue.next().filter(|_| ending.is_none());
             // Every arm is cancel-safe: channels, join sets, timers.
