@@ -151,7 +151,7 @@ pub struct Record {
     /// How many occurrences a range has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// When the first attempt started, by the clock of the host.
+    /// When the process of the first attempt started, by the clock of the store as the host knew it.
     pub started_at: Option<Timestamp>,
     /// When it ended or was decided.
     pub finished_at: Option<Timestamp>,
