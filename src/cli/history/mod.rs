@@ -4,6 +4,7 @@ mod order;
 mod select;
 mod text;
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 
 use super::times::{TimeArgs, Times};
@@ -209,6 +210,9 @@ fn chosen(mut records: Vec<(Timestamp, Record)>, args: &Args) -> Vec<Record> {
     // Stable: records of one instant stay as the store had them, turned round.
     records.reverse();
     records.sort_by_key(|(at, _)| *at);
+    // On Redis two locks may share a hash tag, and with it the histories of their jobs.
+    let mut seen = HashSet::new();
+    records.retain(|(_, record)| seen.insert(record.clone()));
     let mut records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
     select::keep_newest(&mut records, args.limit);
     records
@@ -283,13 +287,7 @@ async fn earlier(
         let wanted = |lock| (job.clone(), lock, id.clone());
         locks.map(wanted).collect::<Vec<_>>()
     };
-    let mut all: Vec<HistoryKey> = wanted.iter().zip(listings).flat_map(of_one).collect();
-    // A lock and an application's key of the same name share a hash tag, and with it their histories.
-    all.retain(|(job, lock, _)| {
-        let shares = |(other, known, _): &HistoryKey| other == job && known.name == lock.name;
-        !wanted.iter().any(shares)
-    });
-    Ok(all)
+    Ok(wanted.iter().zip(listings).flat_map(of_one).collect())
 }
 
 /// Fails for a job that is in no list and of which nothing was recorded.

@@ -266,3 +266,32 @@ fn a_change_of_the_scope_runs_no_occurrence_of_the_fleet_again() {
         assert!(seen.insert(run), "twice: {entry:#?}");
     }
 }
+
+/// On Redis the hash tag of a lock says where the history of its jobs lies.
+#[test]
+fn a_history_that_an_earlier_lock_shares_is_shown_once() {
+    let redis = RedisServer::start();
+    let on = |lock: &str| {
+        let list = format!(
+            "\
+store: {}
+jobs:
+  - {{ name: job, every: 1s, command: 'true', lock: {{ {lock} }} }}
+",
+            redis.url()
+        );
+        let mut daemon = Daemon::on("one", list).start();
+        daemon.wait_log(&["finished", "succeeded", "job=job "]);
+        daemon.terminate();
+        daemon
+    };
+    on("key: 'app:{nightly}:lock'");
+    let daemon = on("name: nightly");
+    let runs: Vec<_> = records(&daemon, "job")
+        .iter()
+        .map(|record| record["run_id"].to_string())
+        .collect();
+    let once: std::collections::BTreeSet<_> = runs.iter().collect();
+    assert!(once.len() >= 2, "{runs:?}");
+    assert_eq!(runs.len(), once.len(), "{runs:?}");
+}
