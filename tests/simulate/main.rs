@@ -46,7 +46,7 @@ use world::World;
 /// The first seed of `make test`; others are for `make simulate`.
 const FIRST_SEED: u64 = 1;
 /// How many schedules `make test` runs.
-const SCHEDULES: u64 = 1_500;
+const SCHEDULES: u64 = 2_000;
 /// How many of them on several nodes.
 const NODE_SCHEDULES: u64 = 100;
 
