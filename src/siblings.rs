@@ -62,7 +62,7 @@ struct SiblingReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sibling {
     pub(crate) pid: u32,
-    /// The store that it uses, for people; `None` if it does not answer.
+    /// The store that it uses, for people; `None` if it does not reply.
     pub(crate) shown: Option<String>,
     /// Whether that is certainly another one.
     pub(crate) differs: bool,
@@ -146,8 +146,8 @@ impl ListUse {
         store(name) == store(&self.name(0))
     }
 
-    /// Asks a daemon for its word. Returns `None` if it is gone, or is another user's who has
-    /// nothing to do with this list; `Some(None)` if it is there and does not answer.
+    /// Requests the report of a daemon. Returns `None` if it is gone, or is another user's who has
+    /// nothing to do with this list; `Some(None)` if it is there and does not reply.
     async fn ask(&self, name: &str, pid: u32) -> Option<Option<SiblingReport>> {
         let address = name.replacen('@', "\0", 1);
         let mut stream = match UnixStream::connect(&address).await {
@@ -283,7 +283,7 @@ fn obstacle(me: (Timestamp, u32), siblings: &[Sibling]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// Begins to answer the others; without a socket they do not see this daemon.
+/// Begins to reply to the other daemons. Without a socket they do not see this one.
 fn listen(
     place: &ListUse,
     host: &HostName,

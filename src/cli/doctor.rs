@@ -10,7 +10,7 @@ use super::page::{Page, Tone};
 use super::{Failure, Target, output};
 use crate::preflight::{self, Finding, PreflightReport, Severity, Subject};
 
-/// How often a person at a terminal is told that the checks take time.
+/// How often a line at a terminal reports that the checks take time.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 
 /// Options of `doctor`.

@@ -30,7 +30,7 @@ pub enum Failure {
     /// 64: the command line asks for what cannot be.
     #[error("{0}")]
     Usage(String),
-    /// 69: the store does not answer.
+    /// 69: the store does not reply.
     #[error("{0}")]
     Unavailable(String),
     /// 70: a defect, or an operating system that refuses.
@@ -76,7 +76,7 @@ impl Failure {
         Self::Output(format!("cannot write to standard output: {error}"))
     }
 
-    /// Prints the failure on standard error and answers its exit code.
+    /// Prints the failure on standard error and returns its exit code.
     pub fn report(&self) -> ExitCode {
         if stderr::prints_json() {
             stderr::report_json(&self.object());

@@ -130,7 +130,7 @@ fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
         .any(|arg| arg == "--json")
 }
 
-/// Parses the command line, runs the command and answers its exit code.
+/// Parses the command line, runs the command and returns its exit code.
 pub fn main() -> ExitCode {
     // The guard is this same program under a hidden name; it must not pass through clap.
     if let Some(code) = crate::guard::guard_main() {

@@ -14,7 +14,7 @@ use crate::store::StoreSettings;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Environment {
     variables: BTreeMap<OsString, OsString>,
-    /// The machine's time zone, when it can be told.
+    /// The machine's time zone, if it is known.
     pub(super) zone: Option<String>,
     /// Whether users and programs are those of this machine; tests have a few fixed ones.
     of_machine: bool,

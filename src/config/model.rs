@@ -1,4 +1,4 @@
-//! The validated job list. A value of these types is right: every rule has been checked.
+//! The validated job list. A value of these types is valid: every rule has been checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -122,7 +122,7 @@ pub struct Job {
     pub on_crash: OnCrash,
     /// What happens when its lease is lost.
     pub on_lost: OnLost,
-    /// What happens while the store does not answer.
+    /// What happens while the store does not reply.
     pub on_store_down: OnStoreDown,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,

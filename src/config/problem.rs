@@ -147,7 +147,7 @@ impl ConfigErrors {
         }
     }
 
-    /// A file that is no text from that place on.
+    /// A file that is not valid text from that place on.
     pub(super) fn not_utf8(path: PathBuf, line: usize, column: usize) -> Self {
         let mut errors = Self::of_path(path, "this file is not UTF-8", "save it as UTF-8");
         for error in &mut errors.list {

@@ -94,7 +94,7 @@ fn place(error: &impl fmt::Display) -> Position {
 }
 
 impl YamlReader<'_> {
-    /// A node from an answer of `serde_yaml`: the tree, or the scalar put aside.
+    /// Returns the node of a result of `serde_yaml`: the tree, or the scalar put aside.
     fn node<E: fmt::Display>(&self, result: Result<Option<Node>, E>) -> Result<Option<Node>, E> {
         result.or_else(|error| match self.aside.take() {
             Some(scalar) => Ok(Some(self.scalar(scalar, place(&error)))),

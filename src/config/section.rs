@@ -79,7 +79,7 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Reports unknown and doubled keys; answers the fields that were probably meant, which are
+    /// Reports unknown and doubled keys. Returns the fields that were probably meant, which are
     /// then not missing.
     pub(super) fn check(&self, entries: &[KeyValue], problems: &mut Problems) -> Vec<&'static str> {
         let mut meant = Vec::new();

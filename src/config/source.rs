@@ -57,7 +57,7 @@ pub(super) enum Unreadable {
     },
 }
 
-/// More than this is no job list, and would only fill the memory.
+/// A longer file is not a job list, and would only fill the memory.
 const SIZE_MAX: u64 = 64 << 20;
 
 /// Refuses whatever is not a regular file.

@@ -126,7 +126,7 @@ impl Finisher {
         let _ = self.inbox.send(Order::PendingFinish(Box::new(pending)));
     }
 
-    /// The store answers again: no need to sit out a delay.
+    /// The store replies again, so the finisher retries without waiting for the end of a delay.
     pub(crate) fn retry_now(&self) {
         let _ = self.inbox.send(Order::Retry);
     }
@@ -177,7 +177,7 @@ struct FinishTask {
     /// Words to other hosts about what came back.
     announcing: JoinSet<()>,
     turns: RequestTurns,
-    /// How often the store did not answer: what waited for its turn then joins the backlog.
+    /// How often the store did not reply. What waits for its turn then joins the backlog.
     outages: Arc<AtomicU64>,
     /// What is being tried.
     under_way: BTreeMap<u64, Finish>,

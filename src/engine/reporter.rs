@@ -20,7 +20,7 @@ impl Reporter {
         self.notifier.verdict(record);
     }
 
-    /// A claim was answered.
+    /// The store has replied to a claim.
     pub(crate) fn claimed(&self, claim: &Claim, reply: &CopyReply) {
         self.metrics.claimed(reply);
         for record in notify::recorded(claim, reply, &self.host) {

@@ -13,7 +13,7 @@ use super::reply::{self, HttpReply};
 use crate::store::Store;
 use crate::time::BootInstant;
 
-/// A loop that has not run for so long hangs. It runs every second.
+/// A loop that has not run for this long hangs. It runs every second.
 const BEAT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the store may take to return its clock.
 const STORE_LIMIT: Duration = Duration::from_secs(3);
@@ -83,7 +83,7 @@ impl StoreProbe {
     }
 }
 
-/// Whether the daemon can run jobs: the store replies, the clock is right, and it does not drain.
+/// Whether the daemon can run jobs: the store replies, the clock is correct, and it does not drain.
 pub(super) async fn readyz(snapshot: &DaemonSnapshot, probe: &StoreProbe) -> HttpReply {
     let mut reasons = snapshot.obstacles.clone();
     reasons.extend(probe.obstacle().await);

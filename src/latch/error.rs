@@ -81,7 +81,7 @@ pub enum AcquireError {
     /// [`Latch::shutdown`](super::Latch::shutdown) was called on this latch.
     #[error("the latch was shut down")]
     ShutDown,
-    /// The store does not answer, or refuses the request.
+    /// The store does not reply, or rejects the request.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -111,7 +111,7 @@ pub enum ReleaseError {
     /// The lock was lost before. No other holder's lock was touched.
     #[error(transparent)]
     Lost(LeaseLost),
-    /// The store did not answer in time, or refused. The lock ends with its TTL.
+    /// The store did not reply in time, or rejected the request. The lock ends with its TTL.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -123,7 +123,7 @@ pub enum ExtendError {
     /// The lock is lost.
     #[error(transparent)]
     Lost(LeaseLost),
-    /// The store did not answer in time, or refused. The lock lasts as long as it did before;
+    /// The store did not reply in time, or rejected the request. The lock lasts as long as it did before;
     /// [`validity`](super::HeldLock::validity) says how long.
     #[error(transparent)]
     Store(StoreError),

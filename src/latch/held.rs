@@ -171,7 +171,7 @@ impl HeldLock {
     /// Releases the lock, and wakes those who wait for it.
     ///
     /// All [tickets](Self::ticket) are over before the lock is released. While the store does not
-    /// answer, the release is tried again until the lease is over, for 1 to 10 s; what is left then
+    /// reply, the release is tried again until the lease is over, for 1 to 10 s; what is left then
     /// ends with the TTL. Dropping the future leaves the release to the background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let lost = self.loss();

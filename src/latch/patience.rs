@@ -27,9 +27,9 @@ pub(super) enum Setback {
     Held(Option<Duration>),
     /// The store may have lost data, and grants nothing for this long.
     Recovering(Duration),
-    /// The store did not answer.
+    /// The store did not reply.
     Silence,
-    /// The store answered that it will not.
+    /// The store rejected the request.
     Refusal,
 }
 

@@ -94,7 +94,7 @@ impl LockRequest {
     }
 
     /// How long to wait for a lock that is held, a store that recovers, or a store that does not
-    /// answer. Zero, the default, asks once; a length beyond the clock's range means for ever.
+    /// reply. Zero, the default, tries once; a length beyond the clock's range means for ever.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = WaitLimit::UpTo(wait);
         self
@@ -130,7 +130,7 @@ impl LockRequest {
     ///
     /// [`Held`](AcquireError::Held) when the wait is over, [`Recovering`](AcquireError::Recovering)
     /// when it is over before the store grants locks again, [`Store`](AcquireError::Store) when the
-    /// store refuses or does not answer until then, [`InvalidTtl`](AcquireError::InvalidTtl), and
+    /// store rejects requests or does not reply until then, [`InvalidTtl`](AcquireError::InvalidTtl), and
     /// [`ShutDown`](AcquireError::ShutDown).
     pub async fn acquire(self) -> Result<HeldLock, AcquireError> {
         self.options.check()?;

@@ -43,7 +43,7 @@ const LATENCY: Bounds = &[
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 ];
 
-/// The requests to the store that are told apart.
+/// The kinds of requests to the store that are counted separately.
 const OPERATIONS: [&str; 7] = [
     "claim", "renew", "finish", "register", "announce", "read", "other",
 ];

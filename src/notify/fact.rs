@@ -61,7 +61,7 @@ pub(crate) enum Role {
 pub(super) enum Fact {
     /// A verdict was delivered.
     Verdict(Box<Record>),
-    /// A claim was answered; these verdicts were recorded by it. Others may have been, in passing.
+    /// The store has replied to a claim, which recorded these verdicts. It may have recorded others in passing.
     Claimed(JobName, Vec<Record>),
     /// A run whose host is gone was recorded as interrupted.
     Settled(JobName, RunId),

@@ -110,7 +110,7 @@ impl Notifier {
         self.report(|_| Some(Fact::Verdict(Box::new(record.clone()))));
     }
 
-    /// A claim was answered.
+    /// The store has replied to a claim.
     pub(crate) fn claimed(&self, claim: &Claim, reply: &CopyReply) {
         self.report(|handle| {
             let job = claim.what.job()?.clone();

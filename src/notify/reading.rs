@@ -105,7 +105,7 @@ impl Histories {
         self.reads.is_empty() && (self.lanes.is_empty() || self.has_given_up())
     }
 
-    /// Reads no more: what waits is answered at once, as if the store did not reply.
+    /// Stops reading: what waits is decided at once, as if the store did not reply.
     pub(super) fn give_up(&mut self) {
         self.given_up.send_replace(true);
     }

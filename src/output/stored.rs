@@ -109,7 +109,7 @@ impl Stored {
 fn is_in_progress(directory: &Directory, first: &str) -> bool {
     match directory.read(first) {
         Ok(file) => Flock::lock(file, FlockArg::LockSharedNonblock).is_err(),
-        // What is left of a run whose first file is gone is no run in progress.
+        // Without its first file, what is left of a run does not count as a run in progress.
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }

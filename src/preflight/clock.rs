@@ -26,7 +26,7 @@ pub struct Offset {
 }
 
 impl Offset {
-    /// Asks the store for its clock, and takes the answer to be from the middle of the round trip.
+    /// Asks the store for its clock, and takes the reply to be from the middle of the round trip.
     pub(crate) async fn measure(store: &dyn Store) -> Result<Self, StoreError> {
         let (sent, began) = (Timestamp::now(), BootInstant::now());
         let theirs = store.now().await?;

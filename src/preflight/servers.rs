@@ -96,7 +96,7 @@ const REJECTED_FIX: &str = "correct what the message names, in the list or on th
 
 const REPLICA_FIX: &str = "in the list, write the URL of its master";
 
-/// The store does not answer.
+/// The store does not reply.
 pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
     let fix = UNREACHABLE_FIX;
     if matches!(error, StoreError::PartUnreachable(_)) {
@@ -125,7 +125,7 @@ pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
     }
 }
 
-/// One server of the store does not answer.
+/// One server of the store does not reply.
 fn one_away(settings: &StoreSettings, shown: &str, error: &StoreError) -> Finding {
     match settings {
         StoreSettings::Redlock(_) | StoreSettings::Cluster(_) => ids::REACHABLE.warning(

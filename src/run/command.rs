@@ -49,7 +49,7 @@ pub(crate) fn inherited(secret: &BTreeSet<String>) -> JobEnvironment {
     inherited
 }
 
-/// Returns the command of one attempt, without a deadline. The error tells the operator what to fix; the attempt then
+/// Returns the command of one attempt, without a deadline. The error names what the operator must fix; the attempt then
 /// counts as one that could not be started.
 pub(super) async fn prepare(
     assignment: &Assignment,

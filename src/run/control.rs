@@ -1,4 +1,4 @@
-//! What a run is told while it is in progress: by its daemon, which drains or ends, and by people, who
+//! The orders to a run in progress: from its daemon, which drains or ends, and from people, who
 //! have it killed or signalled.
 
 use std::fmt;
@@ -95,7 +95,7 @@ struct LineSender {
 /// How many lines wait for the one who follows.
 const LINES_WAITING: usize = 4096;
 
-/// What one run is told. Every wait is cancel-safe.
+/// The orders to one run. Every wait is cancel-safe.
 #[derive(Debug)]
 pub(crate) struct RunControl {
     stop: watch::Receiver<Stop>,

@@ -1,4 +1,4 @@
-//! Stores of unit tests that answer a few requests only.
+//! Stores of unit tests that reply to a few requests only.
 
 use crate::store::StoreError;
 

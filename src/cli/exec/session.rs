@@ -206,7 +206,7 @@ impl ExecSession<'_> {
         env
     }
 
-    /// Releases the lock. What the command answered stands, unless the lock was not ours any more.
+    /// Releases the lock. The command's exit code stands, unless the lock was lost before.
     async fn let_go(mut self, result: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
         let known_lost = matches!(result, Err(Failure::NotAcquired(_)));
         let left = self.grant.ends().remaining();

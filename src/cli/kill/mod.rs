@@ -268,7 +268,7 @@ impl KillOrder {
 }
 
 impl KillTarget {
-    /// Waits for the end of a run that its daemon was told to kill.
+    /// Waits for the end of a run that its daemon was asked to kill.
     async fn record(&self, run_id: RunId, search: &RunSearch<'_>) -> Result<Outcome, Failure> {
         let followed = FollowedRun {
             job: self.job.clone(),

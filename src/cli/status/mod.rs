@@ -256,14 +256,14 @@ fn unmatched(job: &Job, live: &[&HostName], vanished: &[HostReport]) -> Vec<Stri
     globs.cloned().collect()
 }
 
-/// What does not answer of a store that has parts, while the rest is shown.
+/// The part of a store that does not reply, while the rest is shown.
 #[derive(Debug, Default)]
 struct Parts {
     away: Option<String>,
 }
 
 impl Parts {
-    /// The answer, or `None` from a part that is away.
+    /// Returns the reply, or `None` from a part that is away.
     fn shown<T>(&mut self, answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -275,7 +275,7 @@ impl Parts {
         }
     }
 
-    /// The status of a job by the answer about it.
+    /// Returns the status of a job from the reply about it.
     fn job(
         &mut self,
         job: &Job,
@@ -289,7 +289,7 @@ impl Parts {
     }
 }
 
-/// The answer about a job, or what is wrong with the keys of that job.
+/// The reply about a job, or what is wrong with the keys of that job.
 fn apart_from_fault<T>(
     answer: Result<T, StoreError>,
 ) -> (Option<Result<T, StoreError>>, Option<KeyFault>) {
@@ -320,7 +320,7 @@ async fn report_of(store: Arc<dyn Store>, job: (JobName, Lock)) -> Result<JobRep
         .ok_or_else(|| StoreError::corrupt(format!("the store's reply lacks the job {}", job.0)))
 }
 
-/// Asks about each job alone; the answers are in the order of the jobs.
+/// Sends one request for each job. Returns the replies in the order of the jobs.
 async fn each<T, F>(
     store: &Arc<dyn Store>,
     jobs: &[(JobName, Lock)],

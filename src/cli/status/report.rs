@@ -77,7 +77,7 @@ pub(super) struct NodeStatus {
     /// Why it cannot be asked.
     pub(super) error: Option<String>,
     /// Its clock less the one that decides what is due; positive when it is ahead. `None` when it
-    /// does not answer.
+    /// does not reply.
     pub(super) clock_offset_ms: Option<i64>,
     /// That is certainly more than a second.
     #[serde(skip)]
@@ -325,7 +325,7 @@ pub(in crate::cli) struct JobStatus {
     pub(super) unmatched_hosts: Vec<String>,
     /// The next occurrence of its schedule.
     pub(super) next_at: Option<Timestamp>,
-    /// The part of the store that keeps it does not answer: what follows is not known. Left out
+    /// The part of the store that keeps it does not reply, so what follows is not known. Left out
     /// when it does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) unreachable: bool,

@@ -23,7 +23,7 @@ enum ChildReport {
     Refused { code: u8, text: String },
 }
 
-/// Starts this command anew with the same arguments and `flag`; answers the id of the run.
+/// Starts this command anew with the same arguments and `flag`. Returns the id of the run.
 pub(super) fn start(flag: &str) -> Result<RunId, Failure> {
     let failed = |error: io::Error| Failure::Internal(format!("cannot start the run: {error}"));
     let mut child = Command::new("/proc/self/exe")

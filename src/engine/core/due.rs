@@ -1,5 +1,5 @@
 //! What a lane does when an occurrence comes due: it claims it, or leaves it to `catch_up` if this host was
-//! stopped or suspended, or keeps it until the store has answered.
+//! stopped or suspended, or keeps it until the store has replied.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const LATE: Duration = Duration::from_secs(30);
 /// A host that notices an occurrence within this time was running when it came due.
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// How long a host that was stopped or suspended waits for the store's answer before it acts on an
+/// How long a host that was stopped or suspended waits for the store's reply before it acts on an
 /// outage: the outage may have ended meanwhile.
 const ASKS_AGAIN: Duration = Duration::from_secs(3);
 
@@ -98,7 +98,7 @@ impl Lane {
         (shared.store == StoreState::Down && shared.now.boot < until).then_some(until)
     }
 
-    /// Keeps what comes due until the store has answered, or had the time to.
+    /// Keeps what comes due until the store has replied, or had the time to.
     fn put_off(&mut self, shared: &mut Shared, at: Timestamp, until: BootInstant) {
         self.needs_ledger_sync = false;
         self.pending.push_back(Occurrence {

@@ -199,7 +199,7 @@ pub enum Event {
     /// every job) may use another lock by now, so the lane registers it again before it claims
     /// anything.
     Absent { job: Option<JobIx> },
-    /// The host's clock differs too much from the store's; there are no claims until it is right.
+    /// The host's clock differs too much from the store's. There are no claims until it is correct.
     ClockWrong,
     /// The host's clock agrees with the store's again.
     ClockRight,

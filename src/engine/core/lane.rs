@@ -66,7 +66,7 @@ pub(super) enum LedgerSync {
     Rejoining,
 }
 
-/// Whether the store has answered a registration of the job since this daemon started.
+/// Whether the store has replied to a registration of the job since this daemon started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegistrationState {
     /// It has not.
@@ -128,7 +128,7 @@ pub(super) struct Lane {
     pub(super) told_early: Option<Timestamp>,
     /// The newest occurrence that the lane has handled.
     pub(super) seen_until: Option<Timestamp>,
-    /// How far the ledger was decided when this lane last heard of it.
+    /// How far the ledger was decided when this lane last received its state.
     pub(super) decided_until: Option<Timestamp>,
     /// Runs of this host whose processes have not ended.
     pub(super) running: usize,
@@ -336,7 +336,7 @@ impl Lane {
         self.policy.not_before(occ.at).minus(self.lead(occ))
     }
 
-    /// The clock is right again. Occurrences that can still start in time are claimed; `catch_up`
+    /// The clock is correct again. Occurrences that can still start in time are claimed; `catch_up`
     /// judges the rest.
     pub(super) fn clock_right(&mut self, shared: &mut Shared) {
         self.drop_late(shared.now.utc);

@@ -185,7 +185,7 @@ impl Core {
         });
     }
 
-    /// The host's clock is right again, so claims continue.
+    /// The host's clock is correct again, so claims continue.
     fn clock_right(&mut self) {
         if std::mem::take(&mut self.shared.clock_wrong) {
             self.each_lane(Lane::clock_right);

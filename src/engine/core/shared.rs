@@ -42,7 +42,7 @@ pub(super) enum TimerKind {
     BehindLate,
     /// Another host may have run meanwhile what waits for a place on this host.
     Look(ClaimId),
-    /// The store has had the time to answer a host that was stopped or suspended.
+    /// The store has had the time to reply to a host that was stopped or suspended.
     Unsure,
     /// A host that lacks resources may try one run. Lanes ignore this timer, because any timer
     /// makes the core check for parked jobs.

@@ -3,7 +3,7 @@
 //! A store cannot know what another one grants, so hosts whose lists name different servers would
 //! run every occurrence twice. A daemon therefore claims nothing before it has looked who else is
 //! there: while a live host uses other servers, it waits and says so. One that claims already goes
-//! on, and reports who waits, or who escaped the look because no common server answered. Hosts meet
+//! on, and reports who waits, or who escaped the look because no common server replied. Hosts meet
 //! on servers that both use; daemons of one host meet without any (see [`crate::siblings`]).
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(super) enum Agreement {
     /// No daemon of this host uses another store. The store could not be asked about other hosts:
     /// what runs while it is away may run, and it is asked before the first claim.
     HostAgrees,
-    /// It does. These use another store, as far as people were told.
+    /// It does. The log has named these, which use another store.
     Claims(BTreeSet<Rival>),
 }
 
@@ -74,7 +74,7 @@ fn obstacle(me: &HostInfo, hosts: &[HostReport]) -> Option<String> {
 }
 
 impl TaskContext {
-    /// Adds which servers this host uses, as far as they answer.
+    /// Adds which servers this host uses, as far as they reply.
     pub(super) async fn signed(&self, info: HostInfo) -> Result<HostInfo, StoreError> {
         let nodes = match self.store.nodes().await {
             Err(error @ StoreError::Unreachable(_)) => return Err(error),
@@ -107,7 +107,7 @@ impl TaskContext {
             me.waits = waits;
             if let Some(reason) = self.siblings.obstacle().await {
                 me.waits = Some(reason.clone());
-                // It waits, whether others can be told so or not.
+                // It waits even if it cannot announce so.
                 let told = self.store.announce(&me, ANNOUNCED_FOR).await;
                 if let Err(error) = told {
                     tracing::debug!("cannot announce that this host waits: {error}");

@@ -45,7 +45,7 @@ enum OutageKind {
     /// It does not reply.
     Silent,
     /// It replies, and rejects requests: a full disk, no memory, missing rights. It may accept some, so
-    /// one that succeeds is no sign that it works again.
+    /// one that succeeds does not show that it works again.
     Rejects,
 }
 

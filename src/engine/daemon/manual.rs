@@ -16,7 +16,7 @@ const MARGIN: Duration = Duration::from_millis(50);
 impl TaskContext {
     /// Records the ends of runs by hand whose leases are over, and of those whose leases end soon.
     ///
-    /// If the store does not answer, others notice; the notes are read again in a few seconds.
+    /// If the store does not reply, other tasks notice; the notes are read again in a few seconds.
     pub(super) async fn settle_manual_runs(self, keep: Retention) {
         let mut left = settle_ended(&*self.store, keep).await;
         if let Ok(Some(first)) = left

@@ -43,9 +43,9 @@ pub(super) enum Message {
     Clock(Offset, Epoch),
     /// Other hosts have returned occurrences undecided.
     Returned(Returned),
-    /// Some other request was not answered.
+    /// The store did not reply to some other request.
     StoreFailed(StoreError),
-    /// The store answers.
+    /// The store replies.
     StoreAnswers,
     /// Jobs were entered into the store's registry, which precedes their registration.
     Entered(Vec<(JobIx, Entry)>),

@@ -6,7 +6,7 @@ use super::Daemon;
 use crate::engine::core::{Action, Event, JobIx};
 use crate::time::{BootInstant, Timestamp};
 
-/// Two answers that differ by less speak of the same wait.
+/// Two replies that differ by less mean the same wait.
 pub(super) const SAME: Duration = Duration::from_secs(1);
 
 impl Daemon {

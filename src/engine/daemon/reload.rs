@@ -19,7 +19,7 @@ use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::StoreSettings;
 use crate::time::{BootInstant, Timestamp};
 
-/// The list is read at most this often; requests in between are answered by one reading.
+/// The list is read at most this often; one reading serves all requests in between.
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// How often `run --watch` looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(super) struct Reloads {
     strict: bool,
     /// The files of the list that was read last.
     revision: Revision,
-    /// Its warnings, which people were told.
+    /// Its warnings, which are in the log.
     warnings: BTreeSet<String>,
     /// A task reads the list.
     is_reading: bool,
@@ -96,7 +96,7 @@ impl Reloads {
 
     /// Notes that the list is to be read.
     fn want(&mut self, cause: ReloadCause) {
-        // A signal is always answered in the log.
+        // Each signal gets a line in the log.
         if self.wanted != Some(ReloadCause::Signal) {
             self.wanted = Some(cause);
         }
@@ -207,7 +207,7 @@ impl Daemon {
         }
         match judged {
             Ok(loaded) => {
-                // People were told that it was refused, so they are told that it no longer is.
+                // The log has the refusal, so it must have its end as well.
                 let was_refused = self.reloads.refused.take().is_some();
                 let is_known = self.reloads.revision == loaded.revision;
                 self.reloads.revision = loaded.revision;

@@ -131,7 +131,7 @@ struct Placement {
 }
 
 impl Daemon {
-    /// Replaces the list by one that is right, and for which the ticker has room.
+    /// Replaces the list by a valid one, for which the ticker has room.
     pub(super) fn replace_list(
         &mut self,
         list: JobList,

@@ -1,4 +1,4 @@
-//! The tasks behind the requests of people: they read, take and answer requests in the store, claim the
+//! The tasks behind the requests of people: they read, take and reply to requests in the store, claim the
 //! runs, and send their output.
 
 use std::sync::Arc;

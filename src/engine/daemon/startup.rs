@@ -26,7 +26,7 @@ pub(super) enum Startup {
     Stop,
 }
 
-/// Looks once the store answers, and logs what is worth a warning. Nothing waits for it.
+/// Runs the checks once the store replies, and logs what is worth a warning. Nothing waits for it.
 pub(super) async fn look_beside(subject: Subject) {
     // At once: a store that is away must not hide it.
     let here = subject.clone();
@@ -74,7 +74,7 @@ fn stopped(signal: &str) -> Startup {
     Startup::Stop
 }
 
-/// Looks until the store answers.
+/// Runs the checks until the store replies.
 async fn reachable(subject: &Subject, manager: &ServiceManager) -> PreflightReport {
     let mut logged: Option<Instant> = None;
     loop {

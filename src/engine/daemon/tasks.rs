@@ -89,11 +89,11 @@ pub(super) struct TaskContext {
 
 impl TaskContext {
     pub(super) fn tell(&self, message: Message) {
-        // Fails only when the loop has ended; then nobody wants to know.
+        // Fails only when the loop has ended, and then no message matters.
         let _ = self.inbox.send(message);
     }
 
-    /// Waits a little, then until the store is believed to answer.
+    /// Waits a little, then until the store is believed to reply.
     async fn pause(&mut self, delay: &mut Duration) {
         tokio::time::sleep(delay.mul_f64(0.5 + random() / 2.0)).await;
         *delay = (*delay * 2).min(Duration::from_secs(2));
@@ -257,7 +257,7 @@ impl TaskContext {
     /// about to be asked.
     ///
     /// Another daemon of this host that uses another store is found without this one, so that is
-    /// looked at first. Then the clock is measured, where it is to be: claims follow the answer.
+    /// looked at first. Then the clock is measured, where it is to be: claims follow the reply.
     pub(super) async fn register(
         self,
         jobs: Vec<(JobIx, Registration)>,
@@ -394,8 +394,8 @@ impl TaskContext {
         self.tell(Message::RegisterAgain(jobs));
     }
 
-    /// Asks until the store answers, with something that it must write: one whose disk or memory
-    /// is full still reads. Then the clocks are compared, before anything of the outage is
+    /// Sends a request that writes until the store replies: a store whose disk or memory is full
+    /// still reads. Then the clocks are compared, before anything of the outage is
     /// reported or decided.
     pub(super) async fn probe(self, word: HostInfo, measure: Measure, mut delay: Duration) {
         loop {
@@ -514,7 +514,7 @@ impl Batches {
         self.0.pop_front()
     }
 
-    /// Part of the store did not answer: each part is asked apart, if the batch was for several.
+    /// Part of the store did not reply. If the batch was for several parts, each gets its own request.
     fn split(
         &mut self,
         batch: Vec<(JobIx, Registration)>,

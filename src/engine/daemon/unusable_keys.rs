@@ -25,7 +25,7 @@ impl Daemon {
         self.status();
     }
 
-    /// The store answered about the job.
+    /// The store has replied about the job, so its keys can be used.
     pub(super) fn keys_usable(&mut self, place: JobIx) {
         if self.unusable.remove(&place).is_none() {
             return;

@@ -16,7 +16,7 @@
 //!
 //! Guard and reaper talk through two means. The reaper writes the wait status of the main process
 //! to a pipe and leaves that process unreaped, so that its number and its group stay its own. The
-//! guard answers with [`SEEN`] once it will signal neither any more.
+//! guard replies with [`SEEN`] once it will signal neither any more.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@ pub(crate) enum Reading {
 }
 
 /// What `every day at 2am`, `mondays at 9:30`, `every 5 minutes` and the like mean; `None` for text
-/// that is no such phrase.
+/// that is not such a phrase.
 pub(crate) fn reading(text: &str) -> Option<Reading> {
     let lower = text.trim().trim_end_matches('.').to_ascii_lowercase();
     if !lower.contains(|c: char| c.is_ascii_alphabetic() || c == ':') || lower.starts_with('@') {

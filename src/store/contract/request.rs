@@ -63,7 +63,7 @@ pub struct DroppedRange {
 pub struct Due {
     /// The instant the schedule names.
     pub scheduled_at: Timestamp,
-    /// When it may start: `scheduled_at` and the job's jitter. Before it the answer is `Early`.
+    /// When it may start: `scheduled_at` and the job's jitter. Before it the reply is `Early`.
     pub not_before: Timestamp,
     /// When it is too late to start.
     pub deadline: Timestamp,
@@ -180,7 +180,7 @@ impl ClaimTarget {
     }
 }
 
-/// The start of a further attempt of a run, told to the ledger before the attempt starts.
+/// The start of a further attempt of a run, noted in the ledger before the attempt starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     /// The lock.

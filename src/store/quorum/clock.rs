@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 pub(super) const APART: Duration = Duration::from_secs(1);
 
 /// Returns the lower median of the nodes' clocks: of an even number, the earlier of the middle
-/// two. So one node that is ahead makes nothing early, even when only two nodes answer.
+/// two. So one node that is ahead makes nothing early, even when only two nodes reply.
 pub(super) fn deciding_clock(mut micros: Vec<u64>) -> Clock {
     micros.sort_unstable();
     let micros = micros

@@ -46,7 +46,7 @@ impl<'a> Requester<'a> {
 /// What follows from the replies of phase 1.
 #[derive(Debug)]
 pub enum Decision<R> {
-    /// A majority agrees on a state that answers the request as it is.
+    /// A majority agrees on a state from which the reply follows as it is.
     Reply(R),
     /// A majority must accept this first.
     Propose {
