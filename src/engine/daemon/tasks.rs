@@ -203,7 +203,7 @@ impl TaskContext {
             drop(turn);
             match answer {
                 Ok(true) => {
-                    tracing::warn!(
+                    tracing::error!(
                         job = %settle.job,
                         run_id = %settle.run_id,
                         "the lease of this run expired, and its daemon has not reported a result (it \
