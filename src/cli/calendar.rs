@@ -8,7 +8,7 @@ const EVENTS_MAX: usize = 10_000;
 /// The most bytes of a line before its end.
 const LINE_MAX: usize = 75;
 
-/// Which occurrences a calendar has.
+/// The occurrences that a calendar has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CalendarSpan {
     /// After this.

@@ -1,4 +1,4 @@
-//! Which store, which list and which host a command is about.
+//! The store, the list and the host of a command.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

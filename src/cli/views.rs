@@ -54,7 +54,7 @@ impl Views for CommandViews {
     }
 }
 
-/// As `output::print` prints it.
+/// Returns the text that `output::print` prints.
 fn printed(made: ViewText) -> ViewText {
     ViewText {
         text: plain(&made.text).into_owned(),

@@ -37,7 +37,7 @@ pub struct JobList {
     pub max_clock_skew: Duration,
     /// The targets of notifications, in the order of the file.
     pub notify: Vec<NotifyTarget>,
-    /// Which output of runs stays in files.
+    /// The output of runs that stays in files.
     pub output: OutputPolicy,
     /// The HTTP server of the daemon; `None`: it has none.
     pub http: Option<HttpSettings>,
@@ -67,7 +67,7 @@ impl JobList {
 pub struct OutputPolicy {
     /// Of which runs.
     pub keep: KeepOutput,
-    /// For how long after the end of the run.
+    /// How long after the end of the run it stays.
     pub kept_for: Duration,
     /// The most bytes that the files of one run have.
     pub per_run: u64,
@@ -134,7 +134,7 @@ pub struct Job {
     pub success_exit_codes: Arc<BTreeSet<u8>>,
     /// What its processes run in.
     pub process: Arc<ProcessSettings>,
-    /// Which targets are notified of its outcomes.
+    /// The targets that are notified of its outcomes.
     pub alerts: Arc<Alerts>,
     /// The hosts that may run it.
     pub hosts: HostPatterns,

@@ -52,7 +52,7 @@ pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem
 /// A text without aliases has less than one value a byte, but aliases can make a small file into
 /// a tree that fills the memory. Lists that repeat a few anchored fields stay far below this.
 const NODES_PER_BYTE: usize = 10;
-/// So many are always allowed.
+/// This number is always allowed.
 const NODES_FREE: usize = 100_000;
 
 /// What a visitor of a scalar puts aside.

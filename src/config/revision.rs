@@ -1,4 +1,4 @@
-//! Which versions of which files a list is read from, so that a change is noticed.
+//! The files that a list is read from, and their versions, so that a change is noticed.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

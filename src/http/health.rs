@@ -17,7 +17,7 @@ use crate::time::BootInstant;
 const BEAT_LIMIT: Duration = Duration::from_secs(30);
 /// How long the store may take to return its clock.
 const STORE_LIMIT: Duration = Duration::from_secs(3);
-/// For how long a reply of the store counts: many probes are one request.
+/// How long a reply of the store is used again, so that many probes cost one request.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]

@@ -202,10 +202,10 @@ pub(crate) struct HttpServer {
     ended: oneshot::Receiver<()>,
 }
 
-/// Whether a server goes on.
+/// Whether a server continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerOrder {
-    /// It goes on.
+    /// It continues.
     Serve,
     /// Requests that have arrived get their replies.
     Stop,

@@ -119,7 +119,7 @@ impl LatchBuilder {
                 server.prefix = Prefix::parse(prefix)?;
             }
             server.password_file.clone_from(&self.password_file);
-            // Refused later, where nothing speaks TLS.
+            // Rejected later if its URL does not use TLS.
             server.ca_file.clone_from(&self.ca_file);
         }
         if let Some(path) = &self.ca_file {

@@ -72,7 +72,7 @@ impl Lease {
         self.view.known_loss().unwrap_or(why)
     }
 
-    /// Ends the lease for every view of it, and goes on renewing it. To be called before the lock
+    /// Ends the lease for every view of it, and continues to renew it. To be called before the lock
     /// is released: no code then works under a lock that another holder may already have.
     pub(crate) fn end(&self) {
         self.state

@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 
 /// How long the store may take. A scraper waits for ten seconds.
 const READ_LIMIT: Duration = Duration::from_secs(3);
-/// For how long what was read counts: several scrapers are one reader.
+/// How long a reading of the store is used again, so that several scrapers cost one reading.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Makes pages.

@@ -1,4 +1,4 @@
-//! Which events follow from a verdict, for one target. Pure: the job's history is the only memory,
+//! Decides which events follow from a verdict, for one target. Pure: the job's history is the only memory,
 //! so the result is the same on every host.
 
 use std::time::Duration;

@@ -55,7 +55,7 @@ impl StoredRun {
 pub(crate) enum OutputItem<'a> {
     /// A line, or a part of one.
     Entry(OutputEntry<'a>),
-    /// So many bytes of the output are missing here.
+    /// This many bytes of the output are missing here.
     Missing(u64),
 }
 

@@ -119,7 +119,7 @@ pub(super) fn standing(condition: &Condition, found: &[Finding]) -> Vec<Finding>
                 format!("it does not count, and the others must do without it: {error}"),
                 "fix the cause that is named here",
             )),
-            // Which jobs there are is not asked here.
+            // This check does not read the jobs.
             NodeStanding::Counts | NodeStanding::Repairing { .. } | NodeStanding::Away { .. } => {
                 None
             }

@@ -34,7 +34,7 @@ const OWN: [&str; 14] = [
     "WATCHDOG_USEC",
 ];
 
-/// The environment of this process without what speaks to the daemon alone, and without the
+/// The environment of this process without what is for the daemon alone, and without the
 /// variables that the list uses for its store.
 pub(crate) fn inherited(secret: &BTreeSet<String>) -> JobEnvironment {
     let is_own = |name: &OsString| OWN.iter().any(|own| name == own);

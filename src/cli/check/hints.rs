@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// How far ahead changes of the clock are reported: one year, which covers both.
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 const DAY: Duration = Duration::from_secs(86_400);
-/// So many jobs at one instant are worth a hint.
+/// This many jobs at one instant are worth a hint.
 const MANY: usize = 20;
 /// With more schedules than this only the next occurrence of each is counted.
 const SCHEDULES_MAX: usize = 500;

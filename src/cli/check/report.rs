@@ -27,7 +27,7 @@ pub(super) struct CheckReport {
     history: u32,
     /// How many of its failures.
     history_failures: u32,
-    /// For how long.
+    /// How long it is kept.
     history_keep_ms: u64,
     host: String,
     jobs: Vec<JobLine>,

@@ -23,7 +23,7 @@ use crate::observe::plain_line;
 use crate::run::{Interruption, KillReason, Limits, RunLease, Supervisor, follow};
 use crate::store::{FinishReply, Grant, Store, StoreError, StoreSettings};
 
-/// For how long the release is tried: while the lease lasts, within these bounds.
+/// How long the release is tried: while the lease lasts, within these bounds.
 const RELEASE_LEAST: Duration = Duration::from_secs(1);
 const RELEASE_MOST: Duration = Duration::from_secs(10);
 

@@ -19,7 +19,7 @@ const PASSED_ON: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
-/// Which signals were ignored when this process was started (`nohup`, `trap '' INT`). They
+/// The signals that were ignored when this process was started (`nohup`, `trap '' INT`). They
 /// stay ignored here, and the guard leaves them ignored in the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IgnoredSignals {

@@ -114,7 +114,7 @@ pub(super) fn begin(
         run: None,
         held_by: None,
         field: None,
-        // As if no host had run it. An answer that knows who did replaces them.
+        // At first as if no host had run it. An answer that knows who did replaces these.
         hosts: decisions(facts, at, None),
         previous_at: schedule.last_before(at),
         next_at: schedule.next_after(at),

@@ -1,4 +1,4 @@
-//! Which records `history` shows.
+//! Selects the records that `history` shows.
 
 use std::collections::BTreeMap;
 

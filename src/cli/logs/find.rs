@@ -1,4 +1,4 @@
-//! Which run is meant, and which host ran it, as far as the store knows.
+//! Finds the run that is meant, and the host that ran it, as far as the store knows.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub(super) struct FleetRun {
     pub(super) http: Option<String>,
     /// Whether the host that has it is live.
     is_live: bool,
-    /// Which output hosts keep, by the list at hand.
+    /// The output that hosts keep, by the list of this command.
     keep: KeepOutput,
 }
 

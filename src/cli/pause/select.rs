@@ -1,4 +1,4 @@
-//! Which jobs a command is about, and where their ledgers lie: names and globs, or all jobs.
+//! Selects the jobs of a command by names and globs, or all jobs, and finds their ledgers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,7 +7,7 @@ use super::report::{HostStatus, JobStatus, NodeStatus, VanishedHost};
 use crate::cli::output;
 use crate::time::Timestamp;
 
-/// Which hosts claim nothing because another store is in use, and how that ends.
+/// Names the hosts that claim nothing because another store is in use, and how that ends.
 pub(super) fn waits_note(hosts: &[HostStatus]) -> String {
     let note = |host: &HostStatus| {
         let reason = host.waits.as_ref()?;
@@ -20,7 +20,7 @@ pub(super) fn waits_note(hosts: &[HostStatus]) -> String {
     hosts.iter().filter_map(note).collect()
 }
 
-/// Which hosts have vanished: they did not stop in an orderly way.
+/// Names the hosts that have vanished: they did not stop in an orderly way.
 pub(super) fn vanished_note(hosts: &[VanishedHost], now: Timestamp) -> String {
     let note = |host: &VanishedHost| {
         let ago = output::short(now.since(host.seen_at));
@@ -42,7 +42,7 @@ pub(super) fn lists_note(hosts: &[HostStatus]) -> String {
     hosts.iter().filter_map(note).collect()
 }
 
-/// Which host names two daemons share, and how that ends.
+/// Lists the host names that two daemons share, and how that ends.
 pub(super) fn namesake_note(hosts: &[HostStatus]) -> String {
     let note = |host: &HostStatus| {
         let other = host.namesake.as_ref()?;
@@ -55,7 +55,7 @@ pub(super) fn namesake_note(hosts: &[HostStatus]) -> String {
     hosts.iter().filter_map(note).collect()
 }
 
-/// Which hosts claim nothing of a job while its lock changes, and how that ends.
+/// Names the hosts that claim nothing of a job while its lock changes, and how that ends.
 pub(super) fn held_back_note(hosts: &[HostStatus]) -> String {
     let mut note = String::new();
     for host in hosts {
@@ -92,7 +92,7 @@ pub(super) fn damage_note(jobs: &[JobStatus]) -> String {
     note
 }
 
-/// Which jobs do not start because too few replicas acknowledge their claims, each shortfall once.
+/// Names the jobs that do not start because too few replicas acknowledge their claims, each shortfall once.
 pub(super) fn unacknowledged_note(jobs: &[JobStatus]) -> String {
     let mut note = String::new();
     let mut servers = BTreeMap::<_, Vec<_>>::new();

@@ -185,7 +185,7 @@ pub(in crate::cli) struct HostStatus {
     pub(super) held_back: Vec<HeldJob>,
     /// By its own clock.
     pub(super) started_at: Timestamp,
-    /// For how long it was up when it last reported. Earlier versions did not say so.
+    /// How long it was up when it last reported. Earlier versions did not report it.
     #[serde(skip)]
     pub(super) up: Option<Duration>,
     /// By the store's clock.
@@ -261,7 +261,7 @@ impl VanishedHost {
 }
 
 impl HostStatus {
-    /// For how long it has been up, whatever its clock shows.
+    /// How long it has been up, whatever its clock shows.
     pub(super) fn up_at(&self, now: Timestamp) -> Duration {
         match self.up {
             Some(up) => up + now.since(self.seen_at),

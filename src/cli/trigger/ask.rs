@@ -52,7 +52,7 @@ pub(super) enum Waited {
     No,
     /// To the end: the record.
     Ended(Box<Record>),
-    /// Until Ctrl-C; the run goes on.
+    /// Ctrl-C ended the wait; the run continues.
     Interrupted,
 }
 

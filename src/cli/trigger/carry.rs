@@ -46,7 +46,7 @@ pub(super) struct Errand {
     pub(super) targets: Vec<NotifyTarget>,
     /// What happens if the job is paused.
     pub(super) if_paused: IfPaused,
-    /// Which output stays in files.
+    /// The output of runs that stays in files.
     pub(super) output: OutputPolicy,
     /// Who asks, and why.
     pub(super) cause: Cause,
@@ -56,7 +56,7 @@ pub(super) struct Errand {
 #[derive(Debug)]
 pub(super) struct Granted {
     assignment: Assignment,
-    /// For a record that the store does not take.
+    /// Keeps a record that the store does not accept.
     spool: Spool,
     store: Arc<dyn Store>,
     tools: Tools,

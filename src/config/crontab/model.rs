@@ -22,7 +22,7 @@ pub(super) struct MailboxTarget {
     pub(super) mailbox: Mailbox,
 }
 
-/// Which form a crontab has.
+/// The form of a crontab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrontabKind {
     /// The crontab of one user, as `crontab -l` prints it.

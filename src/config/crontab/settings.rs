@@ -126,7 +126,7 @@ impl Settings {
                 .comment(format!(" SHELL={value}"));
         }
         self.shell = Some(value.to_owned());
-        // As every setting, it is a variable of the commands as well.
+        // Like every setting, it is also a variable of the commands.
         self.env.insert("SHELL".to_owned(), value.to_owned());
         report
     }

@@ -83,7 +83,7 @@ pub(super) fn read(
     });
     let is_kind = |field: &&str| KINDS.contains(field);
     if !KINDS.iter().any(|kind| section.entry(kind).is_some()) && meant.iter().any(is_kind) {
-        // Which kind is meant has been reported.
+        // The error about the kind has been reported.
         return None;
     }
     let channel = channel(&name, entry, section, problems)?;

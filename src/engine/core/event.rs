@@ -150,7 +150,7 @@ pub enum Event {
         open: Option<OpenRun>,
         /// The first of the waiting list.
         head: Option<Head>,
-        /// Of those behind it the one whose deadline passes first.
+        /// The entry behind the head whose deadline passes first.
         behind: Option<Head>,
     },
     /// A run's processes have ended, and its place on this host is free.
@@ -322,7 +322,7 @@ pub struct ClaimSpec {
     pub kind: Kind,
     /// What happens when the lock is held.
     pub overlap: Overlap,
-    /// Which occurrences of a gap are dropped.
+    /// The occurrences of a gap that are dropped.
     pub gap: Option<GapAnswer>,
     /// What happens if the store executes the claim after the deadline.
     pub late: Late,

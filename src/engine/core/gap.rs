@@ -9,7 +9,7 @@ use crate::store::protocol::REASON_UNKNOWN;
 use crate::store::{DroppedRange, Outcome, Pause, Range};
 use crate::time::Timestamp;
 
-/// Which occurrences of a gap are dropped, and which run first.
+/// The occurrences of a gap that are dropped, and those that run first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
     /// The dropped ranges, all before the first of `run`.

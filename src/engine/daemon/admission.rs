@@ -1,4 +1,4 @@
-//! Which jobs this host may claim while their lock is being changed: only those for which no live
+//! Decides which jobs this host may claim while their lock is being changed: only those for which no live
 //! host uses another lock.
 //!
 //! While a rolling restart changes a job's lock, the hosts with the new list hold the job back

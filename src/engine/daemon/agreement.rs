@@ -2,8 +2,8 @@
 //!
 //! A store cannot know what another one grants, so hosts whose lists name different servers would
 //! run every occurrence twice. A daemon therefore claims nothing before it has looked who else is
-//! there: while a live host uses other servers, it waits and says so. One that claims already goes
-//! on, and reports who waits, or who escaped the look because no common server replied. Hosts meet
+//! there: while a live host uses other servers, it waits and announces that. A daemon that claims
+//! already continues, and reports who waits, or who escaped the look because no common server replied. Hosts meet
 //! on servers that both use; daemons of one host meet without any (see [`crate::siblings`]).
 
 use std::collections::BTreeSet;
@@ -100,7 +100,7 @@ impl TaskContext {
 
     async fn look_around(&self, info: HostInfo) -> Result<Option<String>, StoreError> {
         let mut me = self.signed(info).await?;
-        // One that waits already goes on saying why.
+        // A host that waits already continues to announce why.
         let why = me.waits.take().unwrap_or_else(|| LOOKING.to_owned());
         for waits in [Some(why), None] {
             self.siblings.set_waits(waits.is_some());

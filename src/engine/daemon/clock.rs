@@ -197,7 +197,7 @@ impl HostClock {
         }
     }
 
-    /// As [`Self::at`], now.
+    /// Returns [`Self::at`] for now.
     pub(super) fn now(&self) -> Now {
         self.at(Timestamp::now(), BootInstant::now())
     }

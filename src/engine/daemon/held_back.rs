@@ -20,7 +20,7 @@ pub(super) struct HeldBack {
 pub(super) enum HoldReason {
     /// These hosts live and use other locks.
     Hosts(Vec<(HostName, LockId)>),
-    /// A run under another lock goes on.
+    /// A run under another lock is still in progress.
     Run { lock: Lock, host: String },
     /// The store may have lost data. The ledger moves after this time at the earliest.
     Recovering(Duration),

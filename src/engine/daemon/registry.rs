@@ -42,7 +42,7 @@ pub(super) struct Registry {
     written: Option<BootInstant>,
     /// The store may have lost entries.
     lost: bool,
-    /// Which entry is looked at next.
+    /// The entry that is checked next.
     next: usize,
     /// When jobs that the store listed for this host and its list has not were last withdrawn.
     compared: Option<BootInstant>,

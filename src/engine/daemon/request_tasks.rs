@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How a reply is repeated.
 const REPLYING: RetryPace = RetryPace::no_reply(Duration::from_secs(30));
-/// For how long lines are gathered before they are sent.
+/// How long lines are gathered before they are sent.
 const GATHERED_FOR: Duration = Duration::from_millis(200);
 /// How many lines, and how many bytes, a part of the output has.
 const CHUNK_LINES: usize = 256;

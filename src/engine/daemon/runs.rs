@@ -69,7 +69,7 @@ pub(super) struct NotStarted {
     pub(super) returned: ReturnReason,
     /// The step that failed, and why.
     pub(super) reason: String,
-    /// For the log.
+    /// The fields of its log lines.
     pub(super) fields: RunFields,
 }
 

@@ -17,7 +17,7 @@ const REPORT_AGAIN: Duration = Duration::from_secs(300);
 /// How long the service manager is to wait for the next try, at least.
 const TRY: Duration = Duration::from_secs(30);
 
-/// Whether the daemon goes on.
+/// Whether the daemon continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Startup {
     /// It does.

@@ -126,7 +126,7 @@ impl StoreClock {
         };
         let before = before.unwrap_or(epoch);
         if before != epoch && now.distance(before) <= 2 * margin {
-            // As far as it says, nothing has changed.
+            // According to this clock nothing has changed.
             return Duration::ZERO;
         }
         self.0.store(now.0, Ordering::Relaxed);

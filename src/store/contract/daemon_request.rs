@@ -22,7 +22,7 @@ pub const NO_HOST: &str = "-";
 pub const NOTES_BELOW: usize = 250;
 /// How many requests a store keeps. It refuses further ones.
 pub(in crate::store) const REQUESTS_KEPT: usize = 500;
-/// For how long a store keeps the output of a run that nobody reads.
+/// How long a store keeps the output of a run that nobody reads.
 pub(in crate::store) const OUTPUT_KEPT_FOR: Duration = Duration::from_secs(300);
 
 /// What a request asks a daemon to do.
