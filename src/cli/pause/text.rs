@@ -18,7 +18,7 @@ pub(super) struct Changed {
     pub(super) done: bool,
     /// Who asked.
     pub(super) by: String,
-    /// The runs that go on.
+    /// The runs that continue.
     pub(super) running: Vec<OpenRun>,
 }
 
@@ -49,7 +49,7 @@ struct Shown<'a> {
     until: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-    /// The ids of the runs that go on.
+    /// The ids of the runs that continue.
     running: Vec<&'a str>,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn for_people(changed: &Changed) -> String {
         (None, _) => format!("job {job}: it was not paused"),
     };
     for run in &changed.running {
-        text += &format!("; run {} on {} goes on", run.run_id, run.by);
+        text += &format!("; run {} on {} continues", run.run_id, run.by);
     }
     text.push('\n');
     text

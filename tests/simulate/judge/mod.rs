@@ -1,7 +1,7 @@
 //! The judge: from what truly happened and what the history says to broken promises.
 //!
 //! Every rule states what the documents promise, never what the code happens to do. What is
-//! forgiven is an [`Excuse`]: a named rule of its own, with a test.
+//! forgiven is an excuse (`excuse`): a named rule of its own, with a test.
 
 mod excuse;
 mod facts;
