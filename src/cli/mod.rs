@@ -178,3 +178,20 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|failure| failure.report())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_of_each_command_is_the_one_that_was_read_last() {
+        let mut cli = command().disable_help_subcommand(true).term_width(100);
+        cli.build();
+        let mut text = cli.render_long_help().to_string();
+        for command in cli.get_subcommands_mut().filter(|it| !it.is_hide_set()) {
+            text += &format!("\n\n=== {}\n\n", command.get_name());
+            text += &command.render_long_help().to_string();
+        }
+        insta::assert_snapshot!(text);
+    }
+}
