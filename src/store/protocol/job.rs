@@ -45,13 +45,11 @@ impl JobState {
     /// earlier occurrence, so all are kept until a move. That of the open run is kept too, see
     /// [`decide_open`](Self::decide_open).
     pub(crate) fn decide_beyond(&mut self, at: Timestamp) {
-        let (last, is_begun) = (self.last, !self.fingerprints.is_empty());
-        if is_begun && at <= last {
+        let last = self.last;
+        if self.is_begun() && at <= last {
             return;
         }
-        let open = self.open.as_ref().and_then(|open| open.scheduled_at);
-        self.decided_beyond
-            .retain(|known| !is_begun || *known > last || Some(*known) == open);
+        self.forget_decided();
         self.note_decided(at);
         let surplus = self
             .decided_beyond
@@ -68,7 +66,22 @@ impl JobState {
         let other = self.open.as_ref().filter(|open| open.token != *token);
         let at = other.and_then(|open| open.scheduled_at);
         if let Some(at) = at.filter(|at| decided.contains(at)) {
+            self.forget_decided();
             self.note_decided(at);
+        }
+    }
+
+    /// Whether a registration created this ledger, or a schedule was added since.
+    fn is_begun(&self) -> bool {
+        !self.fingerprints.is_empty()
+    }
+
+    /// Forgets what the watermark has passed, except for the occurrence of the open run.
+    fn forget_decided(&mut self) {
+        let open = self.open.as_ref().and_then(|open| open.scheduled_at);
+        if self.is_begun() {
+            self.decided_beyond
+                .retain(|known| *known > self.last || Some(*known) == open);
         }
     }
 

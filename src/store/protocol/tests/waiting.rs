@@ -650,6 +650,26 @@ fn a_result_from_a_host_with_a_fast_clock_does_not_move_the_ledger_past_the_stor
     assert_eq!(world.register("f1").decided_beyond, [within]);
 }
 
+/// A late result covers the occurrence of the open run, again and again.
+#[test]
+fn what_the_watermark_has_passed_does_not_stay_among_the_decided_instants() {
+    let mut world = World::registered();
+    for round in 0..3 {
+        world.pass(60_000);
+        let (due, who) = (world.due(), format!("run{round}"));
+        assert_eq!(
+            attempt(&world.send(&world.occurrence(&who, due.clone()))),
+            1
+        );
+        let late = world.succeeded(&format!("late{round}"), due.scheduled_at);
+        world.finish_with(&late);
+        let kept = world.job.as_ref().map(|job| job.decided_beyond.clone());
+        assert_eq!(kept, Some(vec![due.scheduled_at]));
+        let finish = world.ending(&who);
+        world.finish_with(&finish);
+    }
+}
+
 #[test]
 fn a_ledger_ahead_of_the_clock_waits_for_it() {
     let mut world = World::registered();

@@ -220,6 +220,18 @@ local function add_instant(instants, added)
   table.sort(instants)
 end
 
+-- Those of the decided instants that the watermark has not passed, and the occurrence of the open run.
+local function lasting(job)
+  local base = job.fingerprints == '' and -math.huge or job.last
+  local instants = {}
+  for _, at in ipairs(beyond(job, -math.huge)) do
+    if at > base or job.open and job.open.scheduled_at == at then
+      instants[#instants + 1] = at
+    end
+  end
+  return instants
+end
+
 -- Notes that an occurrence is decided, whatever lies before it. If there are too many of them, the
 -- watermark moves over the oldest. A ledger without a schedule was begun by such a result, and the
 -- next may be of an earlier occurrence: a move takes them all along. That of the open run is kept too, see
@@ -229,12 +241,7 @@ local function decide_beyond(job, decided)
   if decided <= base then
     return
   end
-  local instants = {}
-  for _, at in ipairs(beyond(job, -math.huge)) do
-    if at > base or job.open and job.open.scheduled_at == at then
-      instants[#instants + 1] = at
-    end
-  end
+  local instants = lasting(job)
   add_instant(instants, decided)
   while #instants > BEYOND_KEPT do
     job.last = math.max(job.last, table.remove(instants, 1))
@@ -247,7 +254,7 @@ end
 local function decide_open(job, token, from, last)
   local at = job.open and job.open.token ~= token and job.open.scheduled_at
   if at and from and from <= at and at <= last then
-    local instants = beyond(job, -math.huge)
+    local instants = lasting(job)
     add_instant(instants, at)
     job.beyond = beyond_text(instants)
   end
