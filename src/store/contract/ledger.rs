@@ -30,7 +30,9 @@ pub struct JobState {
     /// The watermark: every occurrence up to it is decided.
     pub last: Timestamp,
     /// Occurrences after `last` that are decided because hosts ran them without the store, ascending,
-    /// at most [`DECIDED_BEYOND_KEPT`]. Occurrences between them may still be undecided.
+    /// at most [`DECIDED_BEYOND_KEPT`]; also that of the open run, if another result has decided it.
+    /// Occurrences between them may still be undecided. What `last` has passed is removed when the list
+    /// next changes.
     ///
     /// The stores call it `beyond`: beyond the watermark.
     #[serde(default, rename = "beyond")]

@@ -3,6 +3,7 @@
 use super::clock::{Clock, LEAD};
 use super::effect::Effect;
 use super::lock::{Ending, Key, LockState};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::history::{NoResult, REASON_NO_VERDICT, append, of_open};
@@ -78,11 +79,10 @@ fn moved(lock: &LockState, job: Option<&JobState>, finish: &Finish) -> Option<Lo
 /// A run without the store is beyond the watermark. Hosts may still hold earlier occurrences, so the
 /// watermark does not move over them.
 fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Token, &Record)) {
-    let until = |from| record.until.unwrap_or(from);
-    let range = record.scheduled_at.map(|from| from..=until(from));
-    let until = range.as_ref().map(|range| *range.end());
-    let is_due = |until: &Timestamp| *until <= clock.utc().plus(LEAD);
-    if let (Some(until), Some(range)) = (until.filter(is_due), &range) {
+    let range = (record.scheduled_at).map(|from| from..=record.until.unwrap_or(from));
+    let is_due = |range: &&RangeInclusive<Timestamp>| *range.end() <= clock.utc().plus(LEAD);
+    if let Some(range) = range.as_ref().filter(is_due) {
+        let until = *range.end();
         // No host has registered the job here, so occurrences before the result are undecided.
         let before = match record.until {
             None => until.minus(Duration::from_millis(1)),
@@ -141,7 +141,7 @@ fn release(
     reply
 }
 
-/// Where a token was that has released its lock.
+/// Where the token of a finish was found when its lock was released.
 struct Freed {
     /// The state named it.
     state: bool,

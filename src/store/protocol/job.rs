@@ -3,7 +3,6 @@
 
 use super::clock::Clock;
 use super::lock::LockState;
-use super::waiting;
 use crate::names::Token;
 use crate::store::contract::{
     DECIDED_BEYOND_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
@@ -55,8 +54,13 @@ impl JobState {
             .decided_beyond
             .len()
             .saturating_sub(DECIDED_BEYOND_KEPT);
+        let open = self.open.as_ref().and_then(|open| open.scheduled_at);
+        let open = open.filter(|at| self.decided_beyond.contains(at));
         if let Some(newest) = self.decided_beyond.drain(..surplus).next_back() {
             self.last = last.max(newest);
+        }
+        if let Some(open) = open {
+            self.note_decided(open);
         }
     }
 
@@ -71,7 +75,7 @@ impl JobState {
         }
     }
 
-    /// Whether a registration created this ledger, or a schedule was added since.
+    /// Whether the ledger knows a schedule. One that a result created knows none until the job is registered.
     fn is_begun(&self) -> bool {
         !self.fingerprints.is_empty()
     }
@@ -158,12 +162,25 @@ impl JobState {
     /// has decided it in the meantime. A rerun depends only on the run that it repeats.
     pub(crate) fn give_back(&mut self, open: &Open, scheduled_at: Timestamp) {
         if open.kind == Kind::Rerun || !self.decided_beyond.contains(&scheduled_at) {
-            self.put_back(waiting::given_back(open, scheduled_at));
+            self.put_back(given_back(open, scheduled_at));
         }
     }
 
     pub(super) fn open_under(&self, token: &Token) -> Option<&Open> {
         self.open.as_ref().filter(|open| open.token == *token)
+    }
+}
+
+/// Returns the entry of an occurrence that was granted and returned before anything ran.
+fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
+    Waiting {
+        scheduled_at,
+        kind: open.kind,
+        deadline: open.terms.deadline,
+        yields: open.terms.yields,
+        attempts: open.attempt.saturating_sub(1),
+        reruns: open.terms.reruns,
+        crashed: None,
     }
 }
 

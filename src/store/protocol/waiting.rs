@@ -184,19 +184,6 @@ pub(super) fn enqueue(
     Ok(())
 }
 
-/// Returns the entry of an occurrence that was granted and returned before anything ran.
-pub(super) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
-    Waiting {
-        scheduled_at,
-        kind: open.kind,
-        deadline: open.terms.deadline,
-        yields: open.terms.yields,
-        attempts: open.attempt.saturating_sub(1),
-        reruns: open.terms.reruns,
-        crashed: None,
-    }
-}
-
 /// Removes the entries that a late result decides: the rerun of the run under `token`, and the
 /// occurrences that are `decided`.
 pub(super) fn settle_by_result(

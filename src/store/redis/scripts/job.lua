@@ -8,7 +8,8 @@
 -- Also unacknowledged, what unacknowledged.lua noted: SINCE TILL ACKNOWLEDGED WANTED SERVER.
 -- summary: see summary.lua.
 -- beyond: the instants after last that are decided (ms, ascending, separated by spaces): hosts ran
--- them without the store.
+-- them without the store. Also that of the open run, if another result has decided it. What last has passed
+-- is removed when the list next changes.
 -- pauses: a line a pause (see load_pauses).
 -- Terms: deadline, rerun window in ms, max_reruns, max_attempts (0: no limit), reruns, yields (1/0).
 
@@ -232,6 +233,16 @@ local function lasting(job)
   return instants
 end
 
+-- Whether the ledger names this occurrence among those that are decided whatever the watermark.
+local function is_decided_apart(job, decided)
+  for _, at in ipairs(beyond(job, -math.huge)) do
+    if at == decided then
+      return true
+    end
+  end
+  return false
+end
+
 -- Notes that an occurrence is decided, whatever lies before it. If there are too many of them, the
 -- watermark moves over the oldest. A ledger without a schedule was begun by such a result, and the
 -- next may be of an earlier occurrence: a move takes them all along. That of the open run is kept too, see
@@ -246,6 +257,10 @@ local function decide_beyond(job, decided)
   while #instants > BEYOND_KEPT do
     job.last = math.max(job.last, table.remove(instants, 1))
   end
+  local open = job.open and job.open.scheduled_at
+  if open and is_decided_apart(job, open) then
+    add_instant(instants, open)
+  end
   job.beyond = beyond_text(instants)
 end
 
@@ -258,16 +273,6 @@ local function decide_open(job, token, from, last)
     add_instant(instants, at)
     job.beyond = beyond_text(instants)
   end
-end
-
--- Whether the ledger names this occurrence among those that are decided whatever the watermark.
-local function is_decided_apart(job, decided)
-  for _, at in ipairs(beyond(job, -math.huge)) do
-    if at == decided then
-      return true
-    end
-  end
-  return false
 end
 
 -- The key of the lock that the job uses instead of this one, or nil.
