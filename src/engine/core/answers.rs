@@ -10,7 +10,9 @@ use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
 use super::waiting::Waits;
 use crate::config::CatchUp;
-use crate::store::{ClaimReply, GapAnswer, Grant, Kind, Late, Overlap, RunStatus, RunTerms};
+use crate::store::{
+    ClaimReply, GapAnswer, Grant, Kind, Late, Outcome, Overlap, RunStatus, RunTerms,
+};
 use crate::time::Timestamp;
 
 /// A claim of this lane that was granted.
@@ -383,9 +385,14 @@ impl Lane {
         }
         let gap = Gap { last, at: occ.at };
         let sorted = gap::sort(&self.policy, &self.notes, gap, horizon, shared.now.utc);
-        let dropped: u64 = sorted.drop.iter().map(|d| d.range.count).sum();
-        if dropped > 0 {
-            self.report(shared, occ.at, OccurrenceNotice::Dropped(dropped));
+        // What was skipped in an outage or a pause was reported then.
+        let missed = sorted
+            .drop
+            .iter()
+            .filter(|it| it.outcome == Outcome::Missed);
+        let missed: u64 = missed.map(|it| it.range.count).sum();
+        if missed > 0 {
+            self.report(shared, occ.at, OccurrenceNotice::Dropped(missed));
         }
         let answer = GapAnswer {
             if_last: last,

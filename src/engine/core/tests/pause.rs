@@ -55,6 +55,10 @@ fn a_gap_is_parted_at_the_pauses_in_it() {
     // In the second one nothing was due.
     let pauses = vec![pause(1030, Some(1050)), pause(1071, Some(1079))];
     bench.answer(&spec, gap(1000, pauses));
+    assert!(
+        bench.said(1100, &OccurrenceNotice::Dropped(7)),
+        "of what was missed alone"
+    );
     let again = bench.claim(1100);
     assert_eq!(
         dropped(&again),
