@@ -32,7 +32,7 @@ pub struct Spawn {
     /// The command is not executed before this instant: its process is prepared, and waits; `None`: at
     /// once.
     pub start: Option<BootInstant>,
-    /// The command is not executed at this instant or later. One that has begun goes on. `None`: no limit but
+    /// The command is not executed at this instant or later. A command that has begun continues. `None`: no limit but
     /// the deadline.
     pub start_until: Option<BootInstant>,
     /// When SIGKILL of the whole tree must be sent at the latest, unless extended; `None` for
@@ -183,11 +183,11 @@ pub enum SpawnError {
         /// shell calls 127 and 126.
         source: io::Error,
     },
-    /// The deadline had passed before the guard came to it.
+    /// The deadline or `start_until` had passed before the command began. The command was not started.
     #[error("the lease was lost before the command could start")]
     TooLate,
-    /// It was withdrawn before the instant of its start. The command was not started.
-    #[error("it was withdrawn before its instant")]
+    /// It was withdrawn before the command began. The command was not started.
+    #[error("it was withdrawn before the command began")]
     Withdrawn,
     /// This host lacks what any command needs. The command was not started.
     #[error("cannot {step}: {source}")]

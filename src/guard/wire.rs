@@ -63,7 +63,7 @@ pub(super) enum GuardReply {
     Started(u64, i32, BootInstant),
     /// A step on the way to the command failed with this error number.
     Failed(u64, StartStep, i32),
-    /// The deadline had passed.
+    /// The deadline or `start_until` had passed.
     TooLate(u64),
     /// The main process ended and nothing of its tree is left but `survivors`.
     Exited {
@@ -126,7 +126,7 @@ pub(super) struct StartRequest {
     pub(super) run: Vec<u8>,
     /// The command is not executed before this instant.
     pub(super) start: Option<BootInstant>,
-    /// Nor at this one or later.
+    /// The command is not executed at this instant or later.
     pub(super) start_until: Option<BootInstant>,
     pub(super) deadline: Option<BootInstant>,
     pub(super) signal: i32,

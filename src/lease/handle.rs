@@ -34,6 +34,11 @@ impl Lease {
         self.view.ends()
     }
 
+    /// Why the lease is lost; `None` while it is held.
+    pub(crate) fn known_loss(&self) -> Option<LeaseLost> {
+        self.view.known_loss()
+    }
+
     /// Waits until the lease is lost. Cancel-safe.
     pub async fn lost(&mut self) -> LeaseLost {
         self.view.lost().await

@@ -35,12 +35,12 @@ impl RunDriver<'_> {
             }
         };
         // Not before: the lease may have been renewed, or lost, while the command was prepared.
-        if self.lease_was_lost_before_first_attempt(number) {
-            return of_failed_start(&SpawnError::TooLate);
+        if let Some(lost) = self.loss_before_first_attempt(number) {
+            return Withdrawal::Lost(lost).result(&mut self.lease);
         }
         let lease_ends = self.lease.lease().map(Lease::ends);
         self.assignment.set_limits(&mut spawn, number, lease_ends);
-        if number > self.assignment.attempt {
+        if !self.assignment.is_first(number) {
             self.output.begin_attempt(number);
         }
         let (started, withdrawal) = self.spawn(tools, spawn, control).await;
@@ -54,6 +54,10 @@ impl RunDriver<'_> {
                 self.report_start(number, running.pid);
                 tools.starts.report();
                 self.follow(running, control).await
+            }
+            (Err(SpawnError::TooLate), None) => {
+                let lost = self.lease.lease().and_then(Lease::known_loss);
+                Withdrawal::Lost(lost.unwrap_or(LeaseLost::Expired)).result(&mut self.lease)
             }
             (Err(error), _) => of_failed_start(&error),
         }
@@ -89,7 +93,8 @@ impl RunDriver<'_> {
     /// retries, which the failed attempt has announced, as `debug`.
     fn report_start(&self, number: u32, pid: i32) {
         let fence = self.assignment.fence();
-        if number == self.assignment.attempt && self.assignment.kind == Kind::Rerun {
+        let is_first = self.assignment.is_first(number);
+        if is_first && self.assignment.kind == Kind::Rerun {
             run_log!(
                 info as "run_started",
                 self.fields,
@@ -99,7 +104,7 @@ impl RunDriver<'_> {
                 "started again: the earlier run of this occurrence did not report its end before its \
                  lease expired (on_crash: rerun)"
             );
-        } else if number == self.assignment.attempt {
+        } else if is_first {
             run_log!(info as "run_started", self.fields, fence, attempt = number, pid, "started");
         } else {
             run_log!(debug, self.fields, fence, attempt = number, pid, "started");
@@ -108,10 +113,11 @@ impl RunDriver<'_> {
 
     /// `on_lost: continue` lets a job outlive its lease, but not begin after it. While this host
     /// was suspended after the grant, others may have run later occurrences.
-    fn lease_was_lost_before_first_attempt(&self, number: u32) -> bool {
-        let is_first = number <= self.assignment.attempt;
-        let lease = self.lease.lease().filter(|_| is_first);
-        lease.is_some_and(|lease| lease.validity().is_zero())
+    fn loss_before_first_attempt(&self, number: u32) -> Option<LeaseLost> {
+        let lease = self.lease.lease();
+        lease
+            .filter(|_| self.assignment.is_first(number))?
+            .known_loss()
     }
 
     async fn follow(&mut self, running: Running, control: &mut RunControl) -> AttemptResult {
@@ -265,7 +271,7 @@ impl Supervisor for AttemptSupervisor<'_> {
 /// to start it.
 fn of_failed_start(error: &SpawnError) -> AttemptResult {
     let (outcome, returned) = match error {
-        // Whoever notices first that the lease was lost. A run that has made attempts keeps its record.
+        // The guard has noticed it first. A run whose command was started before keeps its record.
         SpawnError::TooLate | SpawnError::Withdrawn => {
             (Outcome::LeaseLost, Some(ReturnReason::LeaseLost))
         }
@@ -299,7 +305,7 @@ fn signalled(exit: &Exit, control: &RunControl) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Also the daemon may notice it, and returns the occurrence: see [`Withdrawal`].
+    /// If the daemon notices the loss first, [`Withdrawal`] returns the occurrence as well.
     #[test]
     fn a_command_whose_lease_was_lost_before_it_began_is_left_to_other_hosts() {
         let result = of_failed_start(&SpawnError::TooLate);

@@ -12,7 +12,7 @@ use crate::store::Outcome;
 /// How long before its instant the process of a run is prepared; it then waits for the rest by itself.
 const PREPARED_FOR: Duration = Duration::from_millis(20);
 
-/// Why a run that was granted ahead of its instant must not start.
+/// Why a granted run must not start any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Withdrawal {
     /// The daemon stops.

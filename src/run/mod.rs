@@ -152,11 +152,16 @@ impl Assignment {
         }
     }
 
+    /// Whether this is the first attempt that this host makes.
+    fn is_first(&self, attempt: u32) -> bool {
+        attempt == self.attempt
+    }
+
     /// The instant of an attempt that was granted ahead of it, also once that has passed: until its command has
     /// begun, it can be withdrawn.
     fn start_of(&self, attempt: u32) -> Option<BootInstant> {
         let starts_at = self.grant()?.starts_at;
-        starts_at.filter(|_| attempt == self.attempt)
+        starts_at.filter(|_| self.is_first(attempt))
     }
 
     /// Sets when the command of an attempt may begin, and when it must be dead.
@@ -164,7 +169,7 @@ impl Assignment {
         let kill_at = lease_ends.map(timing::kill_at);
         spawn.start = self.start_of(attempt);
         // `on_lost: continue` lets a run outlive its lease, but not begin after it.
-        spawn.start_until = kill_at.filter(|_| attempt == self.attempt);
+        spawn.start_until = kill_at.filter(|_| self.is_first(attempt));
         spawn.deadline = kill_at.filter(|_| self.job.on_lost == OnLost::Kill);
     }
 
@@ -240,7 +245,7 @@ struct RunDriver<'a> {
     /// When the last process of the run had ended, as the guard saw it; `None` while the run waits for its
     /// next attempt.
     ended_at: Option<BootInstant>,
-    /// Why the lease was lost while a process ran, or while a run that goes on without it waited for its next
+    /// Why the lease was lost while a process ran, or while a run that continues without it waited for its next
     /// attempt.
     lost: Option<LeaseLost>,
 }

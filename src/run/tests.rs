@@ -1,4 +1,4 @@
-//! What an assignment says of its start, and what is said of its end.
+//! When an attempt may begin, and how the start and the end of a run are recorded and logged.
 
 use super::*;
 

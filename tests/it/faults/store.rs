@@ -73,7 +73,7 @@ fn a_lock_that_is_stolen_while_the_command_is_prepared_leaves_the_occurrence_und
     std::fs::write(&other, "").expect("a directory");
     std::fs::rename(&other, &held_up).expect("in the same directory");
     drop(writer.expect("it is read"));
-    host.wait_log(&["not started: the lease was lost before the command could start"]);
+    host.wait_log(&["not started: another holder took the lock before the command began"]);
     assert_eq!(runs.entries(), []);
     redis.command(&["DEL", lock]);
     host.wait_until("it runs after all", |_| {
