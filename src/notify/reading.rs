@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::decide::Reach;
@@ -72,6 +72,8 @@ pub(super) struct Histories {
     /// The jobs whose history is to be read next.
     waiting: VecDeque<Arc<Job>>,
     reads: JoinSet<Answered>,
+    /// The job whose history each of these reads.
+    reading: HashMap<task::Id, Arc<Job>>,
     /// Whether there is no more time to read.
     given_up: watch::Sender<bool>,
 }
@@ -90,6 +92,7 @@ impl Histories {
             lanes: HashMap::new(),
             waiting: VecDeque::new(),
             reads: JoinSet::new(),
+            reading: HashMap::new(),
             given_up: watch::Sender::new(false),
         }
     }
@@ -101,8 +104,7 @@ impl Histories {
 
     /// Whether no question waits.
     pub(super) fn is_idle(&self) -> bool {
-        // Of a read that has panicked the lane stays.
-        self.reads.is_empty() && (self.lanes.is_empty() || self.has_given_up())
+        self.lanes.is_empty()
     }
 
     /// Stops reading: what waits is decided at once, as if the store did not reply.
@@ -132,17 +134,18 @@ impl Histories {
 
     /// Waits for a history; never returns while none is read. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Answered, JoinError> {
-        let Some(read) = self.reads.join_next().await else {
+        let Some(read) = self.reads.join_next_with_id().await else {
             return std::future::pending().await;
         };
-        if let Ok((job, ..)) = &read {
+        let id = read.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        if let Some(job) = self.reading.remove(&id) {
             match self.lanes.get(&job.name) {
-                Some(lane) if !lane.is_empty() => self.waiting.push_back(Arc::clone(job)),
+                Some(lane) if !lane.is_empty() => self.waiting.push_back(job),
                 _ => drop(self.lanes.remove(&job.name)),
             }
         }
         self.read();
-        read
+        read.map(|(_, answered)| answered)
     }
 
     fn read(&mut self) {
@@ -153,13 +156,15 @@ impl Histories {
             let questions = lane.map(std::mem::take).unwrap_or_default();
             let reader = self.reader.clone();
             let mut given_up = self.given_up.subscribe();
-            self.reads.spawn(async move {
+            let read_job = Arc::clone(&job);
+            let read = self.reads.spawn(async move {
                 let history = tokio::select! {
                     history = reader.history(&job, &questions) => history,
                     _ = given_up.wait_for(|given_up| *given_up) => JobHistory::unread(),
                 };
                 (job, questions, history)
             });
+            self.reading.insert(read.id(), read_job);
         }
     }
 }
@@ -249,10 +254,10 @@ mod tests {
 
     /// A store that never replies.
     #[derive(Debug)]
-    struct Silent;
+    struct NoReplies;
 
     stub_store! {
-        Silent {
+        NoReplies {
             async fn now(&self) -> Result<Timestamp, StoreError> {
                 std::future::pending().await
             }
@@ -260,17 +265,27 @@ mod tests {
         away: claim renew finish settle note_attempt register announce released jobs history hosts forget init
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_waits_is_answered_without_its_history_when_there_is_no_more_time() {
-        let count = AT_ONCE + 2;
+    /// A list of so many jobs.
+    fn jobs(count: usize) -> (tempfile::TempDir, crate::config::JobList) {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("jobs.yaml");
         let job = |n| format!("  - {{ name: job-{n}, schedule: '@daily', command: 'true' }}\n");
         let jobs: String = (0..count).map(job).collect();
         std::fs::write(&path, format!("jobs:\n{jobs}")).expect("a file");
         let list = crate::config::load(&path).expect("a list");
+        (dir, list)
+    }
+
+    fn histories(store: impl Store + 'static) -> Histories {
         let host = HostName::parse("web1").expect("a name");
-        let mut histories = Histories::new(Arc::new(Silent), host, 100);
+        Histories::new(Arc::new(store), host, 100)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_is_answered_without_its_history_when_there_is_no_more_time() {
+        let count = AT_ONCE + 2;
+        let (_dir, list) = jobs(count);
+        let mut histories = histories(NoReplies);
         for job in &list.jobs {
             histories.ask(job, Question::Settled(RunId::new()));
         }
@@ -286,5 +301,30 @@ mod tests {
         answered.sort();
         answered.dedup();
         assert_eq!(answered.len(), count);
+    }
+
+    /// A store of which each request is a bug.
+    #[derive(Debug)]
+    struct Broken;
+
+    stub_store! {
+        Broken {
+            async fn now(&self) -> Result<Timestamp, StoreError> {
+                panic!("a bug")
+            }
+        }
+        away: claim renew finish settle note_attempt register announce released jobs history hosts forget init
+    }
+
+    #[tokio::test]
+    async fn after_a_read_that_panicked_the_history_of_its_job_is_read_again() {
+        let (_dir, list) = jobs(1);
+        let mut histories = histories(Broken);
+        for _ in 0..2 {
+            histories.ask(&list.jobs[0], Question::Passing);
+            let read = histories.next().await;
+            assert!(read.expect_err("it panicked").is_panic());
+            assert!(histories.is_idle());
+        }
     }
 }
