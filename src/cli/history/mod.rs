@@ -178,8 +178,9 @@ async fn read(
                 all.records
                     .extend(dated.filter(|(at, record)| filters.accept(*at, record)));
                 let unreadable = found.unreadable.into_iter();
-                all.damage
-                    .extend(unreadable.map(|fault| (job.clone(), fault)));
+                let faults = unreadable.map(|fault| (job.clone(), fault));
+                let faults: Vec<_> = faults.filter(|it| !all.damage.contains(it)).collect();
+                all.damage.extend(faults);
             }
             Err(StoreError::Key(fault)) => all.damage.push((job.clone(), fault)),
             // What the rest of the store keeps is shown all the same.
@@ -211,8 +212,11 @@ fn chosen(mut records: Vec<(Timestamp, Record)>, args: &Args) -> Vec<Record> {
     records.reverse();
     records.sort_by_key(|(at, _)| *at);
     // On Redis two locks may share a hash tag, and with it the histories of their jobs.
-    let mut seen = HashSet::new();
-    records.retain(|(_, record)| seen.insert(record.clone()));
+    let mut seen = HashSet::with_capacity(records.len());
+    let is_new: Vec<bool> = records.iter().map(|(_, it)| seen.insert(it)).collect();
+    drop(seen);
+    let mut is_new = is_new.into_iter();
+    records.retain(|_| is_new.next() == Some(true));
     let mut records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
     select::keep_newest(&mut records, args.limit);
     records

@@ -294,4 +294,7 @@ jobs:
     let once: std::collections::BTreeSet<_> = runs.iter().collect();
     assert!(once.len() >= 2, "{runs:?}");
     assert_eq!(runs.len(), once.len(), "{runs:?}");
+    redis.command(&["XADD", "cronlatch:{nightly}:runs:job", "*", "outcome", "?"]);
+    let told = daemon.ask(&["history", "job"]).stderr;
+    assert_eq!(told.matches("cannot be shown").count(), 1, "{told}");
 }
