@@ -272,10 +272,14 @@ impl Daemon {
 fn affected(runs: usize, jobs: DueJobs) -> String {
     let runs = match runs {
         0 => "No run is in progress on this host".to_owned(),
-        1 => "1 run on this host continues, but is killed before its lease expires (on_lost)"
-            .to_owned(),
+        1 => {
+            "1 run on this host continues; without on_lost: continue it is killed before its lease \
+              expires"
+                .to_owned()
+        }
         n => format!(
-            "{n} runs on this host continue, but are killed before their leases expire (on_lost)"
+            "{n} runs on this host continue; those without on_lost: continue are killed before \
+             their leases expire"
         ),
     };
     let when_due = [
@@ -420,12 +424,12 @@ mod tests {
         let none = "No run is in progress on this host; when due, 1 job waits for the store \
                     (start_deadline, then catch_up)";
         assert_eq!(affected(0, &[Wait]), none);
-        let one = "1 run on this host continues, but is killed before its lease expires (on_lost); \
-                   when due, 2 jobs wait for the store (start_deadline, then catch_up), 1 job runs \
+        let one = "1 run on this host continues; without on_lost: continue it is killed before its \
+                   lease expires; when due, 2 jobs wait for the store (start_deadline, then catch_up), 1 job runs \
                    without a lock (on_store_down: run), 2 jobs are skipped (on_store_down: skip)";
         assert_eq!(affected(1, &[Wait, Run, Skip, Wait, Skip]), one);
-        let many =
-            "3 runs on this host continue, but are killed before their leases expire (on_lost)";
+        let many = "3 runs on this host continue; those without on_lost: continue are killed before \
+                    their leases expire";
         assert_eq!(affected(3, &[]), many);
     }
 }
