@@ -4,10 +4,6 @@
 -- full rules, which also report what is damaged: up to there nothing is written. KEYS and ARGV are those of
 -- finish.lua.
 
-local function is_number(value)
-  return value and #value <= 17 and string.find(value, '^%d+$')
-end
-
 -- The state of the lock, if this token holds it by state and key and has not ended: token, fence,
 -- lease_end and the list of the finished.
 local function held_state(token)
@@ -17,10 +13,9 @@ local function held_state(token)
   return is_held and state
 end
 
--- The list of the finished with this token, and without the oldest if it is full: 64 lines of 18
--- characters.
+-- The list of the finished with this token, and without the oldest if it is full.
 local function finished_with(state, token)
-  return string.sub((state[4] or '') .. 'R' .. mark(token) .. '\n', -64 * 18)
+  return string.sub((state[4] or '') .. 'R' .. mark(token) .. '\n', -FINISHED_KEPT * FINISHED_LINE)
 end
 
 local function unlock(token)
@@ -44,7 +39,6 @@ if ARGV[1] == '1' and not KEYS[4] then
 end
 
 if ARGV[1] == '1' and ARGV[6] == '1' and KEYS[6] then
-  local RECENT_KEPT = 30
   local token = ARGV[2]
 
   -- The record by its names, and as a line of the summary (see summary.lua).
@@ -96,12 +90,8 @@ if ARGV[1] == '1' and ARGV[6] == '1' and KEYS[6] then
   local state = is_usual and held_state(token)
   -- The first write is also the one that can fail, if the history has another type.
   if state and type(redis.pcall('XADD', KEYS[5], 'MAXLEN', '=', records, '*', unpack(ARGV, 7))) ~= 'table' then
-    local oldest = text(math.max(now - tonumber(age) - 1, 0))
-    for i = 5, 6 do
-      for _, entry in ipairs(redis.pcall('XREVRANGE', KEYS[i], oldest, '-', 'COUNT', 100)) do
-        redis.call('XDEL', KEYS[i], entry[1])
-      end
-    end
+    remove_old(KEYS[5], tonumber(age))
+    remove_old(KEYS[6], tonumber(age))
     keep_for(KEYS[5], job_span(KEYS[5]))
     recent = string.sub(recent .. 's', -(2 * RECENT_KEPT - 1))
     redis.call('HSET', KEYS[4], 'status', 'idle',

@@ -1,4 +1,6 @@
 -- Writes verdict and record, closes the run, releases the lock by its token, and notifies the waiting hosts.
+-- ended.lua comes first and writes the usual finish; a rule about what a finish writes, or that reads a further
+-- field, must hold there too.
 --
 -- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history, 6 its failures, and
 --       unless in a Cluster 7 the failures of all jobs

@@ -158,14 +158,6 @@ local function add(stream, most, id, record, except, job)
   return redis.pcall(unpack(call))
 end
 
--- Removes the entries of a stream that are older than `age` in ms.
-local function remove_old(stream, age)
-  local oldest = text(math.max(now - age - 1, 0))
-  for _, entry in ipairs(redis.pcall('XREVRANGE', stream, oldest, '-', 'COUNT', 100)) do
-    redis.call('XDEL', stream, entry[1])
-  end
-end
-
 -- Adds a record to the streams of failures. One that has another type takes none, and the history
 -- reports that when it is read.
 local function add_failure(streams, id, record, most, age)

@@ -1,4 +1,4 @@
--- How long keys are kept, and how numbers are written. Stored numbers are formatted with %.0f, because Lua
+-- How long keys and records are kept, and how numbers are written. Stored numbers are formatted with %.0f, because Lua
 -- turns large ones into 1.7e+15.
 
 local STATE_TTL = 30 * 24 * 3600 * 1000
@@ -29,5 +29,13 @@ end
 local function keep_for(key, span)
   if redis.call('PTTL', key) < span - KEEP_SLACK then
     redis.call('PEXPIRE', key, text(span))
+  end
+end
+
+-- Removes the entries of a stream that are older than `age` in ms.
+local function remove_old(stream, age)
+  local oldest = text(math.max(now - age - 1, 0))
+  for _, entry in ipairs(redis.pcall('XREVRANGE', stream, oldest, '-', 'COUNT', 100)) do
+    redis.call('XDEL', stream, entry[1])
   end
 end

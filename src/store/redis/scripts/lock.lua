@@ -3,8 +3,6 @@
 -- State (hash): fence, token ('' if none), lease_end (ms), run_id, finished (lines of one
 -- length: R(eleased), L(ost) or I(nterrupted), then 16 characters that stand for the token).
 
-local FINISHED_KEPT = 64
-local FINISHED_LINE = 18
 local OTHER_TYPE = '(a key of another type)'
 
 -- The host of a token of ours, or what a foreign value begins with (100 bytes, whole characters).

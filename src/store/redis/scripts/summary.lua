@@ -1,10 +1,10 @@
 -- The summary of a job (a field of its hash): its newest verdicts, for people. See protocol/summary.rs.
+-- ended.lua reads and writes this text, too.
 --
 -- A line of the newest outcomes, oldest first, separated by spaces: a letter, and with a run whose host
 -- may still report another outcome `:` and its id. Then a line a record: `n` the newest, `s` the last
 -- success, `f` the last failures, newest first; and its fields, each after a tab: name=value.
 
-local RECENT_KEPT = 30
 local FAILURES_NOTED = 4
 local LETTERS = { succeeded = 's', failed = 'f', timed_out = 't', lease_lost = 'l', stopped = 'x',
   interrupted = 'i', skipped = 'k', missed = 'm', unknown = 'u' }

@@ -1,4 +1,10 @@
--- What also the short ways need (settled.lua, ended.lua).
+-- What the short ways (settled.lua, granted.lua, ended.lua) share with the full rules.
+
+-- The list of the finished: at most so many lines, each of so many characters.
+local FINISHED_KEPT = 64
+local FINISHED_LINE = 18
+-- How many of the newest outcomes a summary has.
+local RECENT_KEPT = 30
 
 -- 16 characters that stand for a token: 64 of its 128 random bits, else of its digest.
 local function mark(token)
@@ -12,4 +18,8 @@ end
 -- Whether the lock of this ledger is the one that the job uses: it never changed, or changed to this one.
 local function is_at_home(moved)
   return (moved or '') == '' or string.match(moved, '^%d+ %d+ (.+)$') == KEYS[1]
+end
+
+local function is_number(value)
+  return value and #value <= 17 and string.find(value, '^%d+$')
 end
