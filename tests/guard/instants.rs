@@ -211,8 +211,9 @@ fn a_command_that_waits_for_its_instant_is_not_executed_once_the_guard_has_died(
 fn what_kills_a_prepared_process_is_reported_as_no_start() {
     on_runtime(async {
         let ground = ground();
-        // Without a deadline: within the grace before it the guard would end the process by itself.
-        let spawn = ground.marks(LONG);
+        let mut spawn = ground.marks(LONG);
+        // So late that its grace has not begun, from when on the guard ends the process itself.
+        spawn.deadline = Some(BootInstant::now().plus(LONG * 3));
         let processes = ground.processes.clone();
         let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
         let sleeper = sleeper_of(ground.guard);
