@@ -255,8 +255,7 @@ impl Runner {
             not_before: (assignment.granted)
                 .and_then(|granted| granted.starts_at)
                 .filter(|_| run.tries == 1)
-                .map(|at| env.sim.of_boot(at))
-                .filter(|at| *at > env.sim.now),
+                .map(|at| env.sim.of_boot(at)),
             start_until: kill_at.filter(|_| run.tries == 1),
             deadline: kill_at.filter(|_| assignment.job.on_lost == OnLost::Kill),
             work,
