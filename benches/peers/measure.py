@@ -118,7 +118,7 @@ def at_once(program, redis, count):
         due = next_multiple(time.time() + patience, program.resolution)
         began = time.time()
         with started(program, redis, folder, work_of(folder, [cron_at(due)] * count)) as running:
-            rested = running.rest()
+            rested = running.rest(limit=max(30, patience))
             startup[program.key, count] = time.time() - began
             if not rested or time.time() > due - 0.5:
                 # It was still busy with its list: again, with more time.

@@ -52,22 +52,16 @@ def write(results, path):
         (folder / f"{name}.svg").write_text(svg)
 
 
-# A program that failed in a later round has figures of the rounds before.
-LATER = " (a later round failed: "
-
-
 def rows_of(results, name):
-    """(key, title, rounds, failure) of each program that has figures of this name."""
+    """(key, title, note, rounds, failure) of each program that has figures of this name."""
     figures = results["figures"].get(name, {})
     for key, program in results["programs"].items():
         if key not in figures:
             continue
         rounds = [entry for entry in figures[key] if "failure" not in entry]
         failures = [entry["failure"] for entry in figures[key] if "failure" in entry]
-        title = program["title"]
-        if rounds and failures:
-            title += f"{LATER}{failures[0]})"
-        yield key, title, rounds, failures[0] if failures else None
+        note = f" (a later round failed: {failures[0]})" if rounds and failures else ""
+        yield key, program["title"], note, rounds, failures[0] if failures else None
 
 
 def spread(values):
@@ -84,7 +78,7 @@ def cell(entry, unit):
 
 
 def plain(title):
-    return title.partition(LATER)[0].replace("*", "")
+    return title.replace("*", "")
 
 
 def table(head, rows):
@@ -126,7 +120,7 @@ def late(results, picture):
         return None
     settings = results["settings"]
     rows, plotted = [], []
-    for key, title, rounds, failure in rows_of(results, "lateness"):
+    for key, title, note, rounds, failure in rows_of(results, "lateness"):
         if not rounds:
             rows.append([title, reason(failure), "", "", ""])
             plotted.append((plain(title), key == OURS, [failure]))
@@ -134,7 +128,7 @@ def late(results, picture):
         half = spread(median(entry["late"]) for entry in rounds)
         every = [value for entry in rounds for value in entry["late"]]
         due = sum(entry["due"] for entry in rounds)
-        rows.append([title, cell(half, "ms"), f"{number(max(every))} ms", f"{number(min(every))} ms",
+        rows.append([title + note, cell(half, "ms"), f"{number(max(every))} ms", f"{number(min(every))} ms",
                      f"{len(every)} of {due}"])
         plotted.append((plain(title), key == OURS, [half]))
     text = f"""## Lateness
@@ -159,8 +153,8 @@ def burst(results, picture):
     counts = [int(name.split()[1]) for name in names]
     rows, plotted = {}, {}
     for name, count in zip(names, counts):
-        for key, title, rounds, failure in rows_of(results, name):
-            row = rows.setdefault(key, [title])
+        for key, title, note, rounds, failure in rows_of(results, name):
+            row = rows.setdefault(key, [title + note])
             entries = plotted.setdefault(key, (plain(title), key == OURS, []))[2]
             if not rounds:
                 row.append(reason(failure))
@@ -201,7 +195,7 @@ def locks(results, picture):
     if "cycles" not in results["figures"]:
         return None
     rows, plotted, pings = [], [], None
-    for key, title, rounds, failure in rows_of(results, "cycles"):
+    for key, title, note, rounds, failure in rows_of(results, "cycles"):
         if not rounds and not failure:
             continue  # it has no lock
         if not rounds:
@@ -210,7 +204,7 @@ def locks(results, picture):
             continue
         half = spread(entry["half"] for entry in rounds)
         most = spread(entry["most"] for entry in rounds)
-        rows.append([title, cell(half, "µs"), cell(most, "µs")])
+        rows.append([title + note, cell(half, "µs"), cell(most, "µs")])
         plotted.append((plain(title), key == OURS, [half]))
         if rounds[0].get("pings"):
             pings = spread(entry["pings"] for entry in rounds)
@@ -236,8 +230,8 @@ def rest(results, picture):
     counts = [int(name.split()[1]) for name in names]
     rows, plotted = {}, {}
     for name in names:
-        for key, title, rounds, failure in rows_of(results, name):
-            row = rows.setdefault(key, [title])
+        for key, title, note, rounds, failure in rows_of(results, name):
+            row = rows.setdefault(key, [title + note])
             entries = plotted.setdefault(key, (plain(title), key == OURS, []))[2]
             if not rounds:
                 row += [reason(failure), "", "", ""]
@@ -268,7 +262,7 @@ def skewed(results, picture):
     if "skew" not in results["figures"]:
         return None
     rows, plotted = [], []
-    for key, title, rounds, failure in rows_of(results, "skew"):
+    for key, title, note, rounds, failure in rows_of(results, "skew"):
         if not rounds:
             rows.append([title, reason(failure), "", "", ""])
             plotted.append((plain(title), key == OURS, [failure]))
@@ -278,7 +272,7 @@ def skewed(results, picture):
         missing = sum(entry["missing"] for entry in rounds)
         early = [entry["earliest"] for entry in rounds if entry["earliest"] is not None]
         latest = [entry["latest"] for entry in rounds if entry["latest"] is not None]
-        rows.append([title, f"{doubled} of {due}", missing,
+        rows.append([title + note, f"{doubled} of {due}", missing,
                      f"{number(min(early))} ms" if early else "–",
                      f"{number(max(latest))} ms" if latest else "–"])
         share = spread(100 * entry["doubled"] / entry["due"] for entry in rounds)
