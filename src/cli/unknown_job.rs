@@ -7,17 +7,19 @@ use crate::names::{JobName, LockName};
 
 /// Returns the error for a job that is not in the list, with a suggestion.
 pub(super) fn unknown_job(job: &JobName, list: &JobList) -> Failure {
-    let names = list.jobs.iter().map(|entry| entry.name.as_str());
-    let help = suggestion(job.as_str(), names);
-    Failure::Usage(format!("no job {job} in {}{help}", list.path.display()))
+    not_listed(job, list, "")
 }
 
 /// Returns the error for a job of which neither the list nor the store has anything, with a suggestion.
 pub(super) fn job_without_data(job: &JobName, list: &JobList, store: &str) -> Failure {
+    not_listed(job, list, &format!(", and {store} has no data about it"))
+}
+
+fn not_listed(job: &JobName, list: &JobList, rest: &str) -> Failure {
     let names = list.jobs.iter().map(|entry| entry.name.as_str());
     let help = suggestion(job.as_str(), names);
     Failure::Usage(format!(
-        "no job {job} in {}, and {store} has no data about it{help}",
+        "no job {job} in {}{rest}{help}",
         list.path.display()
     ))
 }

@@ -64,7 +64,7 @@ pub(super) struct Warning {
 }
 
 impl Warning {
-    /// A warning about what is written at a place.
+    /// Returns a warning about what is written at a place.
     pub(super) fn new(place: Span, text: impl Into<String>) -> Self {
         Self {
             place,

@@ -30,7 +30,7 @@ pub(super) struct LocalClock {
 
 /// A change of the local clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Change {
+pub(super) struct ClockChange {
     /// The instant.
     pub(super) at: i64,
     /// What the clock would have shown there without it.
@@ -84,9 +84,9 @@ impl LocalClock {
     }
 
     /// The last change of the clock in (`since`, `until`].
-    pub(super) fn change_before(self, since: i64, until: i64) -> Option<Change> {
+    pub(super) fn change_before(self, since: i64, until: i64) -> Option<ClockChange> {
         let at = self.last_change(since, until)?;
-        Some(Change {
+        Some(ClockChange {
             at,
             from: at + self.offset(at - 1),
             until: at + self.offset(at),
@@ -94,11 +94,11 @@ impl LocalClock {
     }
 
     /// All changes of the clock in (`since`, `until`].
-    pub(super) fn changes(self, since: i64, until: i64) -> Vec<Change> {
+    pub(super) fn changes(self, since: i64, until: i64) -> Vec<ClockChange> {
         let mut changes = Vec::new();
         let mut start = since;
         while let Some(at) = self.first_change(start, until) {
-            changes.push(Change {
+            changes.push(ClockChange {
                 at,
                 from: at + self.offset(at - 1),
                 until: at + self.offset(at),

@@ -23,13 +23,13 @@ pub(crate) const JOBS: usize = 2;
 /// Beyond every deadline that counts from an instant of the test; or, back from it, before.
 pub(crate) const FAR: Duration = Duration::from_secs(24 * 3600);
 
-/// How long before its instant an occurrence is claimed that is near.
+/// How long before its instant a near occurrence is claimed.
 pub(crate) const SOON: Duration = Duration::from_millis(900);
 
 /// More than the longest lead of a claim.
 const TOO_SOON: Duration = Duration::from_secs(200);
 
-/// So far ahead of its instant is an occurrence after which the ledger must be set back.
+/// How far into the future an occurrence is moved so that its ledger must be set back.
 const AHEAD: Duration = Duration::from_secs(5 * 3600);
 
 /// The number of an occurrence that is far beyond the clock.
@@ -94,7 +94,7 @@ pub(crate) struct Wish {
     pub(crate) schedule: usize,
     pub(crate) kind: Kind,
     pub(crate) early: Earliness,
-    /// It is far ahead of its instant, so that the ledger must be set back afterwards.
+    /// It lies far in the future, so that the ledger must be set back afterwards.
     pub(crate) ahead: bool,
     /// It is past its deadline.
     pub(crate) late: Option<Lateness>,

@@ -41,7 +41,7 @@ impl<'a> WatchedStore<'a> {
         })
     }
 
-    /// The store as it is now.
+    /// Returns the store, opened again if its file has appeared or gone since the last call.
     pub(super) fn current(&mut self) -> Result<&Arc<dyn Store>, Failure> {
         let is_absent = store::is_absent(self.settings);
         if is_absent != self.is_absent {

@@ -96,8 +96,9 @@ pub(super) fn sort(
     sorted
 }
 
-/// Returns the ranges to drop of the occurrences of a gap, and the instant up to which they reach. After a long outage there may be millions, so ranges are counted without visiting each
-/// where possible.
+/// Returns the ranges to drop of the occurrences of a gap, and the instant up to which they reach.
+///
+/// After a long outage there may be millions, so ranges are counted without visiting each where possible.
 fn drop_ranges(
     policy: &Policy,
     notes: &Notes,

@@ -45,7 +45,7 @@ impl Daemon {
         self.last_waits.note(place, at, notice);
         if *notice == OccurrenceNotice::TooLate {
             let wait = self.last_waits.take(place, at);
-            let seen = Seen {
+            let seen = HostView {
                 now: self.clock.now().utc,
                 started_at: self.started_at,
                 reachable_for: self.health.reachable_for(),
@@ -65,7 +65,7 @@ impl Daemon {
 
 /// What this host has seen of the time after an occurrence.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct HostView {
     now: Timestamp,
     /// When this daemon started.
     started_at: Timestamp,
@@ -73,7 +73,7 @@ struct Seen {
     reachable_for: Option<Duration>,
 }
 
-impl Seen {
+impl HostView {
     /// Returns why nobody claimed an occurrence that this host did not make wait, as far as this host knows.
     /// It was to start `delay` after its instant.
     fn why_missed(self, at: Timestamp, delay: Duration) -> &'static str {
@@ -213,7 +213,7 @@ mod tests {
     fn a_miss_that_did_not_wait_here_is_explained_by_the_start_or_the_outage() {
         let (at, delay) = (Timestamp::from_secs(400), Duration::from_secs(600));
         let why = |started: i64, reachable_for: Option<u64>| {
-            let seen = Seen {
+            let seen = HostView {
                 now: Timestamp::from_secs(1_060),
                 started_at: Timestamp::from_secs(started),
                 reachable_for: reachable_for.map(Duration::from_secs),

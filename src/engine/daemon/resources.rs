@@ -117,10 +117,10 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::seconds_after_boot as at;
 
     #[test]
     fn the_pause_doubles_with_each_trial_that_fails_and_not_with_each_run() {
-        let at = |seconds| BootInstant::from_duration(Duration::from_secs(seconds));
         let mut resources = Resources::default();
         assert_eq!(resources.failed(Lack::Files, at(100)), at(101));
         assert_eq!(resources.failed(Lack::Files, at(100)), at(101), "one burst");

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::time::BootInstant;
 
-/// How long after a start or a reload memory is returned: when most of the work that follows from it is over,
-/// and when the checks are over that run beside it (`doctor`), as a rule.
+/// How long after a start or a reload memory is returned first: most of the work that follows from it is over.
 const FIRST: Duration = Duration::from_secs(5);
+/// And once more: as a rule the checks are over that run in the background, which are those of `doctor`.
 const LAST: Duration = Duration::from_secs(90);
 
 /// A registration of fewer jobs uses no memory worth returning.

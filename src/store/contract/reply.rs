@@ -107,7 +107,7 @@ pub enum ClaimReply {
 }
 
 impl ClaimReply {
-    /// The same reply so much later.
+    /// Returns the reply as it reads `passed` later: what is left until the start is shorter by that.
     #[must_use]
     pub(crate) fn after(mut self, passed: Duration) -> Self {
         if let Self::Granted { starts_in, .. } = &mut self {

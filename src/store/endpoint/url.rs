@@ -136,11 +136,15 @@ fn no_scheme(shown: &str) -> String {
         format!("did you mean sqlite:{shown}?")
     } else if shown.contains(':') && !shown.contains([' ', ',']) {
         // `redis:HOST:PORT`, and not a host that is called redis.
-        let address = shown
-            .strip_prefix("redis:")
-            .filter(|rest| rest.contains(['.', ':']))
-            .map_or(shown, |rest| rest.trim_start_matches('/'));
-        format!("did you mean redis://{address}?")
+        let without = |scheme| Some((scheme, shown.strip_prefix(scheme)?.strip_prefix(':')?));
+        let (scheme, address) = ["redis", "rediss"]
+            .into_iter()
+            .find_map(without)
+            .filter(|(_, rest)| rest.contains(['.', ':']))
+            .map_or(("redis", shown), |(scheme, rest)| {
+                (scheme, rest.trim_start_matches('/'))
+            });
+        format!("did you mean {scheme}://{address}?")
     } else {
         format!("write {EXAMPLES}")
     };

@@ -159,8 +159,10 @@ impl Claiming<'_> {
         }
         let standing = self.lock.standing(exclusive, token, self.clock);
         if let TokenStanding::Other { holder, remaining } = standing {
-            let by = holder;
-            return Some(ClaimReply::Held { by, remaining });
+            return Some(ClaimReply::Held {
+                by: holder,
+                remaining,
+            });
         }
         // Old data may name a holder whose lease has ended, and not know the next holder.
         let lasts = self.lock.key_holds(token) || granted && self.lock.lease_end > self.clock.lease;

@@ -21,9 +21,9 @@ pub(super) fn merged_records(found: Vec<Vec<HistoryEntry>>) -> Vec<Record> {
 /// Returns the failures of all jobs that any node has, each once, newest first, without those that a
 /// later result of their runs replaced.
 ///
-/// A result that is no failure is not here, and a node that missed it still has the provisional record. A
-/// majority wrote every record that was decided. So if a majority lacks it, although their failures reach
-/// further back, at least one of them has removed it for the result.
+/// A success is in no list of failures, so a node that missed it still has the provisional record. Every
+/// decided record was written by a majority. So if a majority of nodes lack it, although their lists reach
+/// further back, at least one of them has removed it because of the result.
 pub(super) fn merged_failures(mut found: Vec<Vec<HistoryEntry>>, quorum: usize) -> Vec<Record> {
     let nodes: Vec<_> = found
         .iter()

@@ -10,7 +10,7 @@ use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::bench::{Bench, FENCE, decided, grant, granted, head, policy, secs};
 use crate::names::RunId;
 use crate::store::{ClaimReply, Kind, OpenRun};
-use crate::time::BootInstant;
+use crate::time::seconds_after_boot;
 
 const FIRST: JobIx = JobIx(0);
 const SECOND: JobIx = JobIx(1);
@@ -179,7 +179,7 @@ fn not_started(bench: &mut Bench, until: u64) {
         job: FIRST,
         at: secs(1010),
         kind: Kind::Schedule,
-        until: Some(BootInstant::from_duration(Duration::from_secs(until))),
+        until: Some(seconds_after_boot(until)),
     });
 }
 

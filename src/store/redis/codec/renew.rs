@@ -93,6 +93,6 @@ pub(in crate::store::redis) fn letters<T>(
     replies
         .filter(|replies| replies.len() == count)
         .ok_or_else(|| {
-            RedisFailure::corrupt(format!("the reply to {count} renewals is {letters:?}"))
+            RedisFailure::corrupt(format!("the reply for {count} leases is {letters:?}"))
         })
 }
