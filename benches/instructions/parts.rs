@@ -198,6 +198,7 @@ fn core_of_thousand() -> Result<Core, String> {
         host: &host,
         shared: true,
         spread: Duration::ZERO,
+        max_running: None,
     };
     let policies = list.jobs.into_iter().map(|job| Policy::of(&job, context));
     let mut core = Core::new(policies, None, now(0));

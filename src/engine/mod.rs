@@ -4,6 +4,7 @@
 //! [`finisher`] delivers results to the store, and [`spool`] keeps those that could not be
 //! delivered.
 
+mod ahead;
 pub(crate) mod core;
 pub(crate) mod daemon;
 mod finisher;
@@ -16,6 +17,7 @@ mod turns;
 /// time, store, network and processes.
 #[doc(hidden)]
 pub mod simulated {
+    pub use super::ahead::claims_ahead;
     pub use super::core::{
         Action, ClaimContext, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, LaneChange,
         ListedJob, NewList, Now, OccurrenceNotice, Policy,

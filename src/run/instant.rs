@@ -1,16 +1,12 @@
-//! The wait for the instant of a run that was granted ahead of it.
+//! What keeps a run from starting that was granted ahead of its instant.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::attempt_result::{AttemptResult, ReturnReason};
 use super::lease::RunLease;
 use super::{Cause, RunControl};
 use crate::lease::LeaseLost;
 use crate::store::Outcome;
-
-/// How long before its instant the process of a run is prepared; it then waits for the rest by itself.
-const PREPARED_FOR: Duration = Duration::from_millis(20);
 
 /// Why a granted run must not start any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,26 +69,10 @@ pub(super) async fn withdrawn_already(
     }
 }
 
-/// Waits until the process of a run is to be prepared that starts after so long. The error is why it does
-/// not start.
-pub(super) async fn wait(
-    starts_in: Duration,
-    lease: &mut RunLease,
-    control: &mut RunControl,
-) -> Result<(), AttemptResult> {
-    let wait = starts_in.saturating_sub(PREPARED_FOR);
-    if wait.is_zero() {
-        return Ok(());
-    }
-    let why = tokio::select! {
-        () = tokio::time::sleep(wait) => return Ok(()),
-        why = withdrawn(lease, control) => why,
-    };
-    Err(why.result(lease))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::sync::watch;
 
     use super::*;
@@ -102,21 +82,14 @@ mod tests {
 
     const FAR: Duration = Duration::from_secs(60);
 
+    /// How a run ends that is withdrawn.
+    async fn told(lease: &mut RunLease, control: &mut RunControl) -> AttemptResult {
+        withdrawn(lease, control).await.result(lease)
+    }
+
     fn control() -> (watch::Sender<Stop>, RunControl) {
         let (stopper, stop) = watch::channel(Stop::Not);
         (stopper, RunControl::of(stop))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_process_is_prepared_a_moment_before_the_instant() {
-        let (_stopper, mut control) = control();
-        let mut lease = RunLease::default();
-        for (starts_in, waits) in [(0, 0), (20, 0), (50, 30)] {
-            let before = tokio::time::Instant::now();
-            let starts_in = Duration::from_millis(starts_in);
-            assert_eq!(wait(starts_in, &mut lease, &mut control).await, Ok(()));
-            assert_eq!(before.elapsed(), Duration::from_millis(waits));
-        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -124,8 +97,7 @@ mod tests {
         for stop in [Stop::Drain, Stop::End] {
             let (stopper, mut control) = control();
             stopper.send_replace(stop);
-            let told = wait(FAR, &mut RunLease::default(), &mut control).await;
-            let told = told.expect_err("it does not start");
+            let told = told(&mut RunLease::default(), &mut control).await;
             assert_eq!(told.returned, Some(ReturnReason::Draining));
             assert!(!told.started);
         }
@@ -161,8 +133,7 @@ mod tests {
             None,
             "what follows a process notices it"
         );
-        let told = wait(FAR, &mut lease, &mut control).await;
-        let told = told.expect_err("it does not start");
+        let told = told(&mut lease, &mut control).await;
         assert_eq!(told.returned, Some(ReturnReason::LeaseLost));
         assert_eq!(lease.noticed_loss(), Some(LeaseLost::Taken));
     }
@@ -176,8 +147,7 @@ mod tests {
             reason: String::new(),
         };
         assert!(orders.send(RunOrder::Kill(Arc::new(cause))));
-        let told = wait(FAR, &mut RunLease::default(), &mut control).await;
-        let told = told.expect_err("it does not start");
+        let told = told(&mut RunLease::default(), &mut control).await;
         assert_eq!((told.outcome, told.returned), (Outcome::Stopped, None));
         let why = "killed by alice@web1 before the command began";
         assert_eq!(told.reason.as_deref(), Some(why));

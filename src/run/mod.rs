@@ -285,10 +285,7 @@ pub(crate) async fn drive(
         shown: assignment.starts_after(tools.clock.now().plus(wait)),
     };
     let mut work = RunDriver::new(assignment, tools, earliest.shown);
-    let (verdict, attempts) = match instant::wait(wait, &mut work.lease, &mut control).await {
-        Ok(()) => work.attempts(tools, &mut control).await,
-        Err(verdict) => (verdict, assignment.attempt.saturating_sub(1)),
-    };
+    let (verdict, attempts) = work.attempts(tools, &mut control).await;
     // An attempt that did run decides the occurrence, whatever became of the next one.
     let none_started = attempts < assignment.attempt;
     let returnable =

@@ -203,6 +203,8 @@ pub(crate) const LOOKS_FOR: i64 = 8_000;
 
 /// The longest lead of a host, in milliseconds.
 const LONGEST_LEAD: u64 = 50;
+/// The largest step by which it grows with each job of an instant, in milliseconds.
+const LONGEST_LEAD_IN_A_CROWD: u64 = 300;
 
 impl Plan {
     /// The longest TTL of all lists, in milliseconds.
@@ -215,6 +217,12 @@ impl Plan {
     pub(crate) fn lead(&self) -> i64 {
         let draw = chance::hash(&[&self.seed.to_be_bytes(), b"lead"]);
         i64::try_from(draw % (LONGEST_LEAD + 1)).unwrap_or(0)
+    }
+
+    /// How much earlier than that a host claims for each further job that shares an instant, in milliseconds.
+    pub(crate) fn lead_in_a_crowd(&self) -> i64 {
+        let draw = chance::hash(&[&self.seed.to_be_bytes(), b"crowd"]);
+        i64::try_from(draw % (LONGEST_LEAD_IN_A_CROWD + 1)).unwrap_or(0)
     }
 
     /// Whether a loss of data under a holder comes between grant and instant of its run.

@@ -8,6 +8,7 @@ use super::lane::Lane;
 use super::occurrence::{Aim, NotClaimed, Occurrence, Origin};
 use super::shared::{Mode, Shared, StoreState, TimerKind};
 use crate::config::{OnOverlap, OnStoreDown};
+use crate::store::protocol::LEAD;
 use crate::store::{Kind, Overlap};
 use crate::time::{BootInstant, Timestamp};
 
@@ -22,17 +23,13 @@ const PROMPT: Duration = Duration::from_secs(1);
 /// outage: the outage may have ended meanwhile.
 const ASKS_AGAIN: Duration = Duration::from_secs(3);
 
-/// An occurrence that is further ahead of the clock than this was fired before the clock was
-/// corrected.
-const PREMATURE: Duration = Duration::from_millis(250);
-
 impl Lane {
     /// The ticker fired an occurrence.
     pub(super) fn due(&mut self, shared: &mut Shared, at: Timestamp) {
         if shared.mode == Mode::Draining || self.seen_until.is_some_and(|seen| at <= seen) {
             return;
         }
-        if self.policy.not_before(at) > shared.now.utc.plus(PREMATURE) {
+        if self.policy.not_before(at) > shared.now.utc.plus(LEAD) {
             // Fired before the clock was set: the ticker fires it again at its time.
             return;
         }

@@ -31,8 +31,6 @@ pub use event::{
     Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now,
     OccurrenceNotice,
 };
-#[cfg(test)]
-use policy::CLAIM_AHEAD;
 pub use policy::{ClaimContext, Policy};
 
 use crate::time::BootInstant;

@@ -1,11 +1,13 @@
 //! The fields of a job that the core needs.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{CatchUp, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 use crate::names::HostName;
 use crate::schedule::Spread;
+use crate::store::protocol::LEAD;
 use crate::store::{Late, RunTerms};
 use crate::time::Timestamp;
 
@@ -32,10 +34,6 @@ impl OccurrenceSource for Job {
         self.schedule.period()
     }
 }
-
-/// How long before its instant the store may grant an occurrence to this host. The ticker fires it later
-/// than that: the rest is for a host whose clock is taken for right and is ahead of the store's.
-pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(100);
 
 /// Whether the runs of a job exclude one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +92,8 @@ pub struct ClaimContext<'a> {
     pub shared: bool,
     /// The list's `spread`.
     pub spread: Duration,
+    /// The list's `max_running`.
+    pub max_running: Option<NonZeroUsize>,
 }
 
 impl Policy {
@@ -198,10 +198,11 @@ impl Policy {
             && self.on_store_down == OnStoreDown::Wait
     }
 
-    /// Returns how long before its instant an occurrence is claimed at the earliest.
+    /// Returns how long before its instant an occurrence is claimed at the earliest. The ticker decides how early
+    /// it is.
     pub(super) fn lead(&self) -> Duration {
         if self.claims_ahead() {
-            CLAIM_AHEAD
+            LEAD
         } else {
             Duration::ZERO
         }

@@ -20,6 +20,8 @@ const PREPARATION: Duration = Duration::from_millis(5);
 
 /// No lead is longer.
 const LONGEST_LEAD: Duration = Duration::from_millis(50);
+/// About what a host needs to claim an occurrence and prepare its process, if many share an instant.
+pub(super) const A_START: Duration = Duration::from_millis(1);
 
 /// Whether to compare the clocks before a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -175,8 +174,9 @@ fn start(loaded: LoadedList, parts: DaemonParts) -> Result<StartedParts, DaemonE
         host: &host,
         shared: reloads.is_shared(),
         spread: list.spread,
+        max_running: list.max_running,
     };
-    let core = new_core((&jobs, context), list.max_running, now);
+    let core = new_core(&jobs, context, now);
     Ok(StartedParts {
         front,
         manager,
@@ -267,13 +267,9 @@ fn start_outputs(policy: OutputPolicy) -> io::Result<OutputKeeper> {
     OutputKeeper::start(directory, policy)
 }
 
-fn new_core(
-    (jobs, context): (&[Arc<Job>], ClaimContext<'_>),
-    max_running: Option<NonZeroUsize>,
-    now: Now,
-) -> Core {
+fn new_core(jobs: &[Arc<Job>], context: ClaimContext<'_>, now: Now) -> Core {
     let policies = jobs.iter().map(|job| Policy::of(job, context));
-    Core::new(policies, max_running, now)
+    Core::new(policies, context.max_running, now)
 }
 
 /// Returns what all tasks use to reach the store and the loop.

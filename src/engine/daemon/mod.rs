@@ -45,7 +45,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::core::{ClaimId, Core, JobIx, Policy};
+use super::ahead::claims_ahead;
+use super::core::{ClaimId, Core, JobIx};
 use super::finisher::Finisher;
 use super::spool::Spool;
 use crate::config::Job;
@@ -54,9 +55,8 @@ use crate::http::Views;
 use crate::metrics::MetricsFile;
 use crate::names::{HostName, JobName};
 use crate::run::{Stop, Tools};
-use crate::schedule::Spread;
+use crate::schedule::ticker::TickerJob;
 use crate::schedule::ticker::board::Board;
-use crate::schedule::ticker::{HEAD_STARTS, TickerJob};
 use crate::store::{Fingerprint, KeyFault, ListedJobs, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
@@ -179,12 +179,11 @@ fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> HashMap<JobName, JobIx> {
 impl Daemon {
     /// Returns the job for the ticker, which fires the occurrences that may start after `from`.
     fn ticker_job(&self, job: &Arc<Job>, from: Timestamp) -> TickerJob {
-        let is_ahead = Policy::of(job, self.claim_context()).claims_ahead();
         TickerJob {
             name: job.name.clone(),
             schedule: job.schedule.clone(),
             delay: job.delay(),
-            claims_ahead: is_ahead.then(|| Spread::new(&self.host, &job.name, HEAD_STARTS)),
+            claims_ahead: claims_ahead(job, self.claim_context()),
             from: from.minus(job.delay()),
         }
     }

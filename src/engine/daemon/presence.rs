@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::agreement::Agreement;
+use super::clock::A_START;
 use super::shutdown::counted;
 use super::store_clock::Epoch;
 use super::{Daemon, manual};
@@ -136,10 +137,10 @@ impl Daemon {
         }
     }
 
-    /// Has the ticker fire as early as claims take.
+    /// Has the ticker fire as early as claims and starts take.
     pub(super) fn set_lead(&self) {
         if let Some(board) = &self.board {
-            board.set_ahead(self.clock.lead());
+            board.set_ahead(self.clock.lead(), A_START);
         }
     }
 

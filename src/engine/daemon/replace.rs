@@ -266,6 +266,7 @@ impl Daemon {
             host: &self.host,
             shared: self.reloads.is_shared(),
             spread: self.settings.spread,
+            max_running: self.settings.max_running,
         }
     }
 }

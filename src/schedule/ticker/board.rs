@@ -1,20 +1,21 @@
 //! What is due when, and what has been fired: the only state of the ticker.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
 
 use super::clock::WallClock;
-use super::firing::{Firing, MOST_AT_ONCE, Skipped, TickerJob};
-use crate::schedule::Spread;
+use super::firing::{ClaimsAhead, Firing, MOST_AT_ONCE, Skipped, TickerJob};
 use crate::time::Timestamp;
 
-/// How long before its instant a job is handed to its callback. The library polls every half
-/// second and, on a busy machine, less often.
-const LEAD: Duration = Duration::from_millis(1500);
+/// How long before its instant a job is handed to its callback: earlier than any job fires, because the library
+/// polls every half second and, on a busy machine, less often.
+const LEAD: Duration = Duration::from_millis(2500);
+/// No job fires further ahead of its instant: the store grants up to a second ahead by its own clock, which this
+/// host knows to some milliseconds only.
+const MOST_AHEAD: Duration = Duration::from_millis(900);
 /// The longest sleep between two readings of the wall clock.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// If the clock is set back by more than this, it was wrong before and is correct now.
@@ -33,8 +34,15 @@ pub enum CallbackStep {
 pub struct Board {
     state: Mutex<BoardState>,
     clock: Arc<dyn WallClock>,
-    /// How long before its instant a job fires that is claimed ahead, in microseconds.
-    ahead: AtomicU64,
+}
+
+/// How long before their instants jobs fire that are claimed ahead.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ahead {
+    /// Any of them.
+    least: Duration,
+    /// So much more for each job of the same instant that comes after it.
+    for_each: Duration,
 }
 
 struct BoardState {
@@ -43,6 +51,9 @@ struct BoardState {
     next_number: usize,
     /// The jobs that no callback holds, by the instant at which they fire.
     waiting: BTreeSet<(Timestamp, usize)>,
+    /// How many jobs have taken a turn at an instant that is still to come.
+    turns: BTreeMap<Timestamp, u32>,
+    ahead: Ahead,
     /// The wall clock at the last poll.
     polled_at: Timestamp,
     tx: mpsc::UnboundedSender<Firing>,
@@ -58,6 +69,8 @@ struct Slot {
     next: Option<Timestamp>,
     /// Whether a callback holds it.
     armed: bool,
+    /// How many jobs of the next occurrence's instant fire after it.
+    turn: u32,
 }
 
 impl Slot {
@@ -65,18 +78,41 @@ impl Slot {
         self.next.map(|next| next.plus(self.job.delay))
     }
 
-    /// How long before its instant the next occurrence fires, if claims need `ahead`.
-    fn lead(&self, ahead: Duration) -> Duration {
+    /// How long before its instant the next occurrence fires.
+    fn lead(&self, ahead: Ahead) -> Duration {
         match (self.job.claims_ahead, self.next) {
-            (Some(head_starts), Some(next)) => ahead + head_starts.delay(next, Duration::MAX),
+            (Some(claims), Some(next)) => {
+                let head_start = claims.head_starts.delay(next, Duration::MAX);
+                self.lead_with(claims, head_start, ahead)
+            }
             _ => Duration::ZERO,
         }
     }
 
     /// How long before its instant any occurrence may have fired.
-    fn longest_lead(&self, ahead: Duration) -> Duration {
-        let lead = |head_starts: Spread| ahead + head_starts.window();
+    fn longest_lead(&self, ahead: Ahead) -> Duration {
+        let lead = |claims: ClaimsAhead| self.lead_with(claims, claims.head_starts.window(), ahead);
         self.job.claims_ahead.map_or(Duration::ZERO, lead)
+    }
+
+    fn lead_with(&self, claims: ClaimsAhead, head_start: Duration, ahead: Ahead) -> Duration {
+        let turn = if claims.earlier_in_a_crowd {
+            self.turn
+        } else {
+            0
+        };
+        let lead = ahead.least + head_start + ahead.for_each.saturating_mul(turn);
+        lead.min(MOST_AHEAD)
+    }
+
+    /// Takes the next turn at the instant of the next occurrence: those that come later fire earlier, because
+    /// nobody knows yet how many there will be.
+    fn take_turn(&mut self, turns: &mut BTreeMap<Timestamp, u32>) {
+        if let (Some(due), Some(_)) = (self.due(), self.job.claims_ahead) {
+            let taken = turns.entry(due).or_default();
+            self.turn = *taken;
+            *taken = taken.saturating_add(1);
+        }
     }
 
     fn new(job: TickerJob) -> Self {
@@ -85,6 +121,7 @@ impl Slot {
             began: job.from,
             job,
             armed: false,
+            turn: 0,
         }
     }
 
@@ -120,6 +157,8 @@ impl Board {
             next_number: slots.len(),
             slots,
             waiting: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            ahead: Ahead::default(),
             polled_at: timestamp(clock.now()),
             tx,
             stopped: false,
@@ -128,18 +167,13 @@ impl Board {
         Self {
             state: Mutex::new(state),
             clock,
-            ahead: AtomicU64::new(0),
         }
     }
 
-    /// Sets how long before their instants jobs fire that are claimed ahead.
-    pub fn set_ahead(&self, ahead: Duration) {
-        let micros = u64::try_from(ahead.min(LEAD / 2).as_micros()).unwrap_or(0);
-        self.ahead.store(micros, Ordering::Relaxed);
-    }
-
-    fn ahead(&self) -> Duration {
-        Duration::from_micros(self.ahead.load(Ordering::Relaxed))
+    /// Sets how long before their instants jobs fire that are claimed ahead: `least`, and `for_each` more for
+    /// each further job that shares the instant, at most 0.9 s in all.
+    pub fn set_ahead(&self, least: Duration, for_each: Duration) {
+        self.state().ahead = Ahead { least, for_each };
     }
 
     /// Replaces the jobs. One of the same name, schedule and delay goes on from where it is; any other
@@ -180,7 +214,7 @@ impl Board {
     pub fn clock_set(&self) {
         let now = timestamp(self.clock.now());
         let mut state = self.state();
-        state.believe(now, self.ahead());
+        state.believe(now);
         state.polled_at = now;
     }
 
@@ -193,22 +227,27 @@ impl Board {
             return Vec::new();
         }
         if now.plus(CORRECTION) < state.polled_at {
-            state.believe(now, self.ahead());
+            state.believe(now);
         }
         state.polled_at = now;
+        state.turns = state.turns.split_off(&now);
         let soon = state.waiting.range(..=(now.plus(LEAD), usize::MAX));
         soon.map(|(_, job)| *job).collect()
     }
 
     /// Gives a job to the caller alone; false when another has it, or nothing is ahead of it.
     pub fn arm(&self, job: usize) -> bool {
-        let mut state = self.state();
-        let Some(due) = state.slots.get(&job).and_then(Slot::due) else {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(slot) = state.slots.get_mut(&job) else {
             return false;
         };
-        let taken = state.waiting.remove(&(due, job));
-        if let (true, Some(slot)) = (taken, state.slots.get_mut(&job)) {
+        let taken = slot
+            .due()
+            .is_some_and(|due| state.waiting.remove(&(due, job)));
+        if taken {
             slot.armed = true;
+            slot.take_turn(&mut state.turns);
         }
         taken
     }
@@ -220,19 +259,27 @@ impl Board {
         let Some(slot) = state.slots.get_mut(&job).filter(|_| !state.stopped) else {
             return CallbackStep::Leave;
         };
-        let clock_of = |slot: &Slot| self.clock.now() + slot.lead(self.ahead());
-        let now = timestamp(clock_of(slot));
-        if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
-            // The receiver was dropped.
-            state.stopped = true;
-            return CallbackStep::Leave;
+        let ahead = state.ahead;
+        let clock_of = |slot: &Slot| self.clock.now() + slot.lead(ahead);
+        let (now, soon) = (
+            timestamp(clock_of(slot)),
+            timestamp(self.clock.now() + LEAD),
+        );
+        if slot.due().is_some_and(|due| due <= now) {
+            if fire(slot, now, &state.tx).is_err() {
+                // The receiver was dropped.
+                state.stopped = true;
+                return CallbackStep::Leave;
+            }
+            slot.turn = 0;
+            if slot.due().is_some_and(|due| due <= soon) {
+                slot.take_turn(&mut state.turns);
+            }
         }
-        // Again: the next occurrence has a lead of its own.
-        let clock = clock_of(slot);
-        let now = timestamp(clock);
         match slot.due() {
-            Some(due) if due <= now.plus(LEAD) => {
-                CallbackStep::Sleep(until(due, clock).min(LONGEST_SLEEP))
+            // Again: the next occurrence has a lead of its own.
+            Some(due) if due <= soon => {
+                CallbackStep::Sleep(until(due, clock_of(slot)).min(LONGEST_SLEEP))
             }
             due => {
                 slot.armed = false;
@@ -266,9 +313,9 @@ impl BoardState {
     }
 
     /// Goes on from `now` with jobs that had been fired ahead of it.
-    fn believe(&mut self, now: Timestamp, ahead: Duration) {
+    fn believe(&mut self, now: Timestamp) {
         for slot in self.slots.values_mut() {
-            slot.believe(now, slot.longest_lead(ahead));
+            slot.believe(now, slot.longest_lead(self.ahead));
         }
         self.rebuild_waiting();
     }

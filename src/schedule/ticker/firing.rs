@@ -15,6 +15,17 @@ pub const MOST_AT_ONCE: usize = 1000;
 /// claims take about as long share the occurrences.
 pub const HEAD_STARTS: Duration = Duration::from_millis(21);
 
+/// How early a job fires that is claimed ahead of its instants: by as much as
+/// [`Board::set_ahead`](super::board::Board::set_ahead) says, and by what this adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimsAhead {
+    /// This host's head starts at the occurrences, each below [`HEAD_STARTS`].
+    pub head_starts: Spread,
+    /// Whether it fires still earlier if other jobs share its instant, so that their processes are prepared one
+    /// after the other before it.
+    pub earlier_in_a_crowd: bool,
+}
+
 /// A job to be fired.
 #[derive(Debug, Clone)]
 pub struct TickerJob {
@@ -24,10 +35,8 @@ pub struct TickerJob {
     pub schedule: Schedule,
     /// How long after its instant it fires (`jitter:`).
     pub delay: Duration,
-    /// Set if it fires ahead of its instant, because it is claimed ahead: by as much as
-    /// [`Board::set_ahead`](super::board::Board::set_ahead) says, and this host's head start at the occurrence,
-    /// which is below [`HEAD_STARTS`].
-    pub claims_ahead: Option<Spread>,
+    /// Set if it fires ahead of its instant, because it is claimed ahead.
+    pub claims_ahead: Option<ClaimsAhead>,
     /// The first occurrence fired is the first strictly after this instant.
     pub from: Timestamp,
 }

@@ -34,7 +34,7 @@ use tokio_cron_scheduler::{
 use self::alarm::Alarm;
 use self::board::Board;
 pub use self::clock::{SystemClock, WallClock};
-pub use self::firing::{Firing, HEAD_STARTS, MOST_AT_ONCE, Skipped, TickerJob};
+pub use self::firing::{ClaimsAhead, Firing, HEAD_STARTS, MOST_AT_ONCE, Skipped, TickerJob};
 use self::storage::{Callback, Storage};
 use crate::time::Timestamp;
 

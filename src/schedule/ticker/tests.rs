@@ -9,7 +9,9 @@ use chrono_tz::Tz::UTC;
 use tokio::sync::mpsc;
 
 use super::board::{Board, CallbackStep};
-use super::{Firing, HEAD_STARTS, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock};
+use super::{
+    ClaimsAhead, Firing, HEAD_STARTS, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock,
+};
 use crate::names::{HostName, JobName};
 use crate::schedule::{Schedule, Spread};
 use crate::time::Timestamp;
@@ -86,6 +88,14 @@ fn head_starts(host: &str, job: &JobName) -> Spread {
     Spread::new(&host, job, HEAD_STARTS)
 }
 
+/// How early a host claims a job, which is earlier in a crowd.
+fn claims_ahead(host: &str, job: &JobName) -> ClaimsAhead {
+    ClaimsAhead {
+        head_starts: head_starts(host, job),
+        earlier_in_a_crowd: true,
+    }
+}
+
 fn every(seconds: u64) -> Schedule {
     Schedule::every(Duration::from_secs(seconds)).expect("a good interval")
 }
@@ -95,18 +105,25 @@ struct TickerBench {
     board: Board,
     clock: Arc<StoppedClock>,
     fired: mpsc::UnboundedReceiver<Firing>,
+    jobs: usize,
 }
 
 impl TickerBench {
     fn new(job: TickerJob, now: &str) -> Self {
+        Self::of(vec![job], now)
+    }
+
+    fn of(jobs: Vec<TickerJob>, now: &str) -> Self {
+        let count = jobs.len();
         let clock = Arc::new(StoppedClock::default());
         clock.set(at(now));
         let (tx, fired) = mpsc::unbounded_channel();
-        let board = Board::new(vec![job], tx, Arc::clone(&clock) as Arc<dyn WallClock>);
+        let board = Board::new(jobs, tx, Arc::clone(&clock) as Arc<dyn WallClock>);
         Self {
             board,
             clock,
             fired,
+            jobs: count,
         }
     }
 
@@ -116,7 +133,9 @@ impl TickerBench {
         for job in self.board.due_soon() {
             self.board.arm(job);
         }
-        self.board.step(0);
+        for job in 0..self.jobs {
+            self.board.step(job);
+        }
         std::iter::from_fn(|| self.fired.try_recv().ok()).collect()
     }
 }
@@ -189,9 +208,11 @@ fn a_delay_moves_the_firing_and_not_the_occurrence() {
 #[test]
 fn what_lies_between_a_corrected_clock_and_the_start_of_a_job_fires_however_near_it_is() {
     let mut ahead = job("j", every(3600), at("2026-06-01T12:00:00.033Z"));
-    ahead.claims_ahead = Some(head_starts("a", &ahead.name));
+    ahead.claims_ahead = Some(claims_ahead("a", &ahead.name));
     let mut bench = TickerBench::new(ahead, "2026-06-01T12:00:00.033Z");
-    bench.board.set_ahead(Duration::from_millis(46));
+    bench
+        .board
+        .set_ahead(Duration::from_millis(46), Duration::ZERO);
     assert_eq!(bench.at("2026-06-01T12:00:00.034Z"), []);
     // The clock was 76 ms ahead.
     bench.clock.set(at("2026-06-01T11:59:59.990Z"));
@@ -206,13 +227,13 @@ fn what_lies_between_a_corrected_clock_and_the_start_of_a_job_fires_however_near
 fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     let mut ahead = job("j", every(3600), at("2026-06-01T11:00:00Z"));
     let head_start = head_starts("a", &ahead.name);
-    ahead.claims_ahead = Some(head_start);
+    ahead.claims_ahead = Some(claims_ahead("a", &ahead.name));
     ahead.delay = Duration::from_secs(2);
     let mut bench = TickerBench::new(ahead, "2026-06-01T11:59:59Z");
     // With the host's head start at this occurrence it is 40 ms.
     let rest = Duration::from_millis(40)
         .abs_diff(head_start.delay(at("2026-06-01T12:00:00Z"), Duration::MAX));
-    bench.board.set_ahead(rest);
+    bench.board.set_ahead(rest, Duration::ZERO);
     assert_eq!(bench.at("2026-06-01T12:00:01.900Z"), []);
     let sleeps = CallbackStep::Sleep(Duration::from_millis(60));
     assert_eq!(bench.board.step(0), sleeps);
@@ -236,7 +257,7 @@ fn a_callback_sleeps_until_the_lead_of_the_next_occurrence_and_not_of_the_one_it
     let second = |n| at("2026-06-01T12:00:00Z").plus(Duration::from_secs(n));
     let mut ahead = job("j", every(1), second(0));
     let head_start = head_starts("a", &ahead.name);
-    ahead.claims_ahead = Some(head_start);
+    ahead.claims_ahead = Some(claims_ahead("a", &ahead.name));
     let fires_at = |n| second(n).minus(head_start.delay(second(n), Duration::MAX));
     let is_shorter = |n: &u64| fires_at(n + 1).since(fires_at(*n)) < Duration::from_secs(1);
     let n = (1..100).find(is_shorter).expect("one of many");
@@ -246,6 +267,63 @@ fn a_callback_sleeps_until_the_lead_of_the_next_occurrence_and_not_of_the_one_it
     assert!(bench.board.arm(0));
     let sleeps = fires_at(n + 1).since(fires_at(n));
     assert_eq!(bench.board.step(0), CallbackStep::Sleep(sleeps));
+}
+
+/// The firings of jobs that share an instant, with how long before it each fires.
+fn crowd(jobs: Vec<TickerJob>, for_each: Duration) -> BTreeMap<String, Duration> {
+    let instant = at("2026-06-01T12:00:00Z");
+    let mut bench = TickerBench::of(jobs, "2026-06-01T11:59:58Z");
+    bench.board.set_ahead(Duration::from_millis(40), for_each);
+    let mut leads = BTreeMap::new();
+    for left in (0..2_000).rev() {
+        let now = instant.minus(Duration::from_millis(left));
+        for firing in bench.at(&now.to_string()) {
+            let lead = instant.since(now);
+            assert_eq!(leads.insert(firing.job.to_string(), lead), None);
+        }
+    }
+    leads
+}
+
+fn claimed_ahead(name: &str, earlier_in_a_crowd: bool) -> TickerJob {
+    let mut job = job(name, every(3600), at("2026-06-01T11:00:00Z"));
+    let head_starts = Spread::default();
+    job.claims_ahead = Some(ClaimsAhead {
+        head_starts,
+        earlier_in_a_crowd,
+    });
+    job
+}
+
+#[test]
+fn of_many_jobs_at_one_instant_each_fires_earlier_than_the_one_before_and_none_too_early() {
+    let ms = Duration::from_millis;
+    let jobs = (0..5).map(|n| claimed_ahead(&format!("j{n}"), true));
+    let leads = crowd(jobs.collect(), ms(300));
+    let leads: Vec<_> = leads.into_values().collect();
+    assert_eq!(leads, [ms(40), ms(340), ms(640), ms(900), ms(900)]);
+}
+
+#[test]
+fn a_job_that_is_alone_at_its_instant_or_may_not_be_earlier_keeps_its_lead() {
+    let ms = Duration::from_millis;
+    let mut alone = claimed_ahead("alone", true);
+    alone.from = at("2026-06-01T11:00:00Z");
+    alone.delay = ms(0);
+    let mut later = claimed_ahead("later", true);
+    later.delay = Duration::from_secs(60);
+    let jobs = vec![
+        alone,
+        later,
+        claimed_ahead("named", false),
+        job("plain", every(3600), at("2026-06-01T11:00:00Z")),
+    ];
+    let leads: Vec<_> = crowd(jobs, ms(300)).into_iter().collect();
+    let expected = [("alone", 40), ("named", 40), ("plain", 0)];
+    assert_eq!(
+        leads,
+        expected.map(|(name, lead)| (name.to_owned(), ms(lead)))
+    );
 }
 
 /// Of three hosts whose claims take about as long, each is the first about as often.
@@ -270,7 +348,9 @@ fn a_job_that_is_not_claimed_ahead_fires_at_its_instant() {
         job("j", every(3600), at("2026-06-01T11:00:00Z")),
         "2026-06-01T11:59:59Z",
     );
-    bench.board.set_ahead(Duration::from_millis(40));
+    bench
+        .board
+        .set_ahead(Duration::from_millis(40), Duration::ZERO);
     assert_eq!(bench.at("2026-06-01T11:59:59.999Z"), []);
     assert_eq!(bench.at("2026-06-01T12:00:00Z").len(), 1);
 }
@@ -489,11 +569,13 @@ fn a_replaced_job_begins_anew_and_one_that_is_the_same_goes_on() {
 fn what_a_new_job_fires_ahead_at_once_is_not_taken_for_what_the_list_before_fired() {
     let now = "2026-06-01T11:59:59.980Z";
     let mut bench = TickerBench::new(job("old", every(60), at("2026-06-01T11:58:59Z")), now);
-    bench.board.set_ahead(Duration::from_millis(40));
+    bench
+        .board
+        .set_ahead(Duration::from_millis(40), Duration::ZERO);
     assert!(bench.board.arm(0));
     bench.board.step(0);
     let mut new = job("new", every(3600), at(now));
-    new.claims_ahead = Some(head_starts("a", &new.name));
+    new.claims_ahead = Some(claims_ahead("a", &new.name));
     let before = bench.board.replace(vec![new], &mut bench.fired);
     assert_eq!(instants(&before), ["2026-06-01T11:59:00Z"]);
     assert_eq!(bench.board.due_soon(), [1]);

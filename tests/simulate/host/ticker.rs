@@ -7,17 +7,16 @@ use std::time::{Duration, SystemTime};
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::HostClock;
 use cronlatch::names::JobName;
-use cronlatch::schedule::Spread;
 use cronlatch::schedule::ticker::board::{Board, CallbackStep};
-use cronlatch::schedule::ticker::{Firing, TickerJob, WallClock};
+use cronlatch::schedule::ticker::{ClaimsAhead, Firing, TickerJob, WallClock};
 use cronlatch::time::Timestamp;
 use tokio::sync::mpsc;
 
 use super::{Env, Timer};
 use crate::plan::millis;
 
-/// A job, and this host's head starts at it, if it is claimed ahead of its instants.
-pub(super) type TickedJob = (Arc<Job>, Option<Spread>);
+/// A job, and how early this host claims it, if it claims it ahead of its instants.
+pub(super) type TickedJob = (Arc<Job>, Option<ClaimsAhead>);
 
 /// An occurrence that has come due: of which job.
 pub(super) type Fired = (JobName, Timestamp);
@@ -54,7 +53,8 @@ impl Ticker {
         let (tx, firings) = mpsc::unbounded_channel();
         let clock = Arc::clone(&wall) as Arc<dyn WallClock>;
         let board = Board::new(ticker_jobs(jobs, started_at), tx, clock);
-        board.set_ahead(millis(env.sim.plan.lead()));
+        let plan = &env.sim.plan;
+        board.set_ahead(millis(plan.lead()), millis(plan.lead_in_a_crowd()));
         env.arm(env.sim.now, Timer::Poll);
         Self {
             board,

@@ -4,12 +4,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::Core;
 use super::super::event::{Action, ClaimSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now};
 use super::super::policy::{Exclusion, Policy};
-use super::super::{CLAIM_AHEAD, Core};
 use super::bench::{Every, JOB, grant, policy, secs};
 use crate::config::OnStoreDown;
 use crate::schedule::Spread;
+use crate::store::protocol::LEAD;
 use crate::store::{ClaimReply, Grant, Kind, Registered, RunStatus};
 use crate::time::{BootInstant, Timestamp};
 
@@ -49,7 +50,7 @@ fn an_occurrence_that_fires_ahead_is_claimed_ahead_and_starts_at_its_instant() {
     let mut core = core(policy());
     let spec = claim(&due(&mut core, 9_960));
     assert_eq!((spec.at, spec.not_before), (secs(1010), secs(1010)));
-    assert_eq!((spec.lead, spec.kind), (CLAIM_AHEAD, Kind::Schedule));
+    assert_eq!((spec.lead, spec.kind), (LEAD, Kind::Schedule));
     let starts_at = Some(now(10_000).boot);
     let grant = Grant {
         starts_at,
@@ -187,7 +188,7 @@ fn jitter_delays_the_claim_too() {
     });
     let spec = claim(&due(&mut core, 12_960));
     assert_eq!(spec.not_before, secs(1013));
-    assert_eq!(spec.lead, CLAIM_AHEAD);
+    assert_eq!(spec.lead, LEAD);
 }
 
 #[test]
@@ -205,15 +206,22 @@ fn a_measurement_of_the_clock_leaves_a_claim_ahead_as_it_is_unless_it_is_too_far
     let mut core = core(policy());
     let spec = claim(&due(&mut core, 9_960));
     assert_eq!(core.handle(now(9_970), Event::ClockSet), []);
-    // By the clock as it is known now there is still half a second left.
+    // By the clock as it is known now there is still more than a second left.
     let corrected = Now {
-        utc: Timestamp::from_millis(START + 9_500),
+        utc: Timestamp::from_millis(START + 8_990),
         ..now(9_971)
     };
     let actions = core.handle(corrected, Event::ClockSet);
     let is_cancelled =
         |action: &Action| matches!(action, Action::Cancel { claim, .. } if *claim == spec.claim);
     assert!(actions.iter().any(is_cancelled), "{actions:?}");
+}
+
+#[test]
+fn what_fires_almost_a_second_ahead_is_claimed_and_what_fires_earlier_is_left_to_the_corrected_clock() {
+    let mut core = core(policy());
+    assert_eq!(due(&mut core, 8_999), []);
+    assert_eq!(claim(&due(&mut core, 9_000)).at, secs(1010));
 }
 
 #[test]

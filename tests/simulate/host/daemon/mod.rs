@@ -21,17 +21,16 @@ mod serve;
 mod shutdown;
 
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::{
-    ClaimContext, ClaimId, Core, Epoch, Event, HostClock, JobIx, Policy, Requests,
+    ClaimContext, ClaimId, Core, Epoch, Event, HostClock, JobIx, Policy, Requests, claims_ahead,
 };
 use cronlatch::names::{HostName, JobName};
-use cronlatch::schedule::Spread;
-use cronlatch::schedule::ticker::HEAD_STARTS;
 use cronlatch::store::Finish;
 
 use self::act::Ticket;
@@ -122,6 +121,7 @@ impl Daemon {
             host: env.name,
             shared,
             spread: millis(list_plan.spread),
+            max_running: list_plan.max_running.and_then(NonZeroUsize::new),
         };
         let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(listed(list_plan, env.name)).collect();
         let clock = HostClock::new(Duration::from_secs(30), shared);
@@ -132,7 +132,7 @@ impl Daemon {
         let now = clock.at(env.utc(), env.sim.boot());
         let core = Core::new(
             jobs.values().map(|(job, _)| Policy::of(job, place)),
-            list_plan.max_running.and_then(std::num::NonZeroUsize::new),
+            place.max_running,
             now,
         );
         let names = jobs.iter();
@@ -290,11 +290,7 @@ impl Daemon {
 
 /// A job as the ticker has it.
 fn ticked(job: &Arc<Job>, context: ClaimContext<'_>) -> TickedJob {
-    let is_ahead = Policy::of(job, context).claims_ahead();
-    (
-        Arc::clone(job),
-        is_ahead.then(|| Spread::new(context.host, &job.name, HEAD_STARTS)),
-    )
+    (Arc::clone(job), claims_ahead(job, context))
 }
 
 /// The jobs of a list that are this host's.

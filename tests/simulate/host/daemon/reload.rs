@@ -1,6 +1,7 @@
 //! Another job list while the daemon runs, as `engine::daemon::replace` puts it into force.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ impl Daemon {
             host: &env.name.clone(),
             shared: plan.store != StoreKind::Sqlite,
             spread: millis(list_plan.spread),
+            max_running: list_plan.max_running.and_then(NonZeroUsize::new),
         };
         let mut jobs: BTreeMap<JobIx, (Arc<Job>, JobPlan)> = BTreeMap::new();
         let mut new = Vec::new();
@@ -67,7 +69,7 @@ impl Daemon {
             env,
             Event::Reload(NewList {
                 jobs: new,
-                max_running: list_plan.max_running.and_then(std::num::NonZeroUsize::new),
+                max_running: list_plan.max_running.and_then(NonZeroUsize::new),
             }),
         );
         self.jobs = now;
