@@ -134,8 +134,8 @@ impl Scripts {
                 TOKEN,
                 include_str!("scripts/settled.lua"),
                 KEEPING,
-                BASE,
                 include_str!("scripts/granted.lua"),
+                BASE,
                 LOCK,
                 JOB,
                 HISTORY,
@@ -228,6 +228,6 @@ mod tests {
 
     #[test]
     fn the_scripts_write_the_format_that_readers_accept() {
-        assert!(BASE.contains(&format!("local FORMAT = {FORMAT}\n")));
+        assert!(TOKEN.contains(&format!("local FORMAT = {FORMAT}\n")));
     }
 }

@@ -3,14 +3,8 @@
 -- Each rule is written once as Rust, in src/store/protocol. The scripts implement the same rules and are
 -- compared with it call by call. A script reads everything first and then writes: outcome, history, lock.
 
-local FORMAT = 1
 local AFTERMATH = 3600 * 1000
-local SUCCESSOR_SKEW = 1000
--- See clock.rs.
-local FORGOTTEN_AHEAD = SUCCESSOR_SKEW + LEAD
 local LEDGER_AHEAD = 3 * 3600 * 1000
-
-local micros = time[1] * 1000000 + time[2]
 
 -- Fails because of what one key holds. The caller learns which one, by its place in KEYS, so that
 -- only the job it belongs to is affected.

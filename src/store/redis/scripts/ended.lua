@@ -90,8 +90,8 @@ if ARGV[1] == '1' and ARGV[6] == '1' and KEYS[6] then
   local state = is_usual and held_state(token)
   -- The first write is also the one that can fail, if the history has another type.
   if state and type(redis.pcall('XADD', KEYS[5], 'MAXLEN', '=', records, '*', unpack(ARGV, 7))) ~= 'table' then
-    remove_old(KEYS[5], tonumber(age))
-    remove_old(KEYS[6], tonumber(age))
+    remove_old(KEYS[5], older_than(tonumber(age)))
+    remove_old(KEYS[6], older_than(tonumber(age)))
     keep_for(KEYS[5], job_span(KEYS[5]))
     recent = string.sub(recent .. 's', -(2 * RECENT_KEPT - 1))
     redis.call('HSET', KEYS[4], 'status', 'idle',

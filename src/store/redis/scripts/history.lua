@@ -173,7 +173,7 @@ local function add_failure(streams, id, record, most, age)
   local job = all and string.match(streams.runs, ':runs:([^:]+)$')
   if job and type(add(all, ALL_FAILURES_KEPT, '*', record, 'output_tail', job)) ~= 'table' then
     if age then
-      remove_old(all, age)
+      remove_old(all, older_than(age))
     end
     keep_for(all, STATE_TTL)
   end
@@ -204,10 +204,10 @@ local function append(streams, keep, record)
     error(id)
   end
   if age then
-    remove_old(runs, age)
+    remove_old(runs, older_than(age))
   end
   if age and streams.failures then
-    remove_old(streams.failures, age)
+    remove_old(streams.failures, older_than(age))
   end
   keep_for(runs, job_span(runs))
   if FAILURES[record.outcome] and streams.failures then

@@ -13,7 +13,8 @@ end
 -- How long a key of a job is kept that no host refreshes, in ms (keep.lua): thirty days; a week for
 -- one of a single host, which has the host in its hash tag.
 local function job_span(key)
-  local of_host = string.find(key, '^[^{]*{[%w._-]+@[%w._-]+}:')
+  -- The plain search takes less time, and most keys have no such character.
+  local of_host = string.find(key, '@', 1, true) and string.find(key, '^[^{]*{[%w._-]+@[%w._-]+}:')
   return of_host and HOST_TTL or STATE_TTL
 end
 
@@ -32,9 +33,13 @@ local function keep_for(key, span)
   end
 end
 
--- Removes the entries of a stream that are older than `age` in ms.
-local function remove_old(stream, age)
-  local oldest = text(math.max(now - age - 1, 0))
+-- The newest id of an entry of a stream that is older than `age` in ms.
+local function older_than(age)
+  return text(math.max(now - age - 1, 0))
+end
+
+-- Removes the entries of a stream up to that id.
+local function remove_old(stream, oldest)
   for _, entry in ipairs(redis.pcall('XREVRANGE', stream, oldest, '-', 'COUNT', 100)) do
     redis.call('XDEL', stream, entry[1])
   end

@@ -2,16 +2,18 @@
 -- change nothing. Does what protocol/settled.rs does; what is odd is left to the full rules, which
 -- report it. KEYS and ARGV are those of claim.lua. It reads as little as possible, and replies to a
 -- decided occurrence with a text, because converting a table takes as long as reading a key.
+-- granted.lua goes on with what it has read.
 
+local job, last
 if ARGV[5] == 'occurrence' then
-  local token = ARGV[2]
-  local job = redis.pcall('HMGET', KEYS[4], 'last', 'status', 'waiting', 'moved', 'fingerprints',
+  job = redis.pcall('HMGET', KEYS[4], 'last', 'status', 'waiting', 'moved', 'fingerprints',
     'scheduled_at', 'token', 'host', 'run_id', 'attempt')
-  local last = not job.err and job[1] and #job[1] <= 17 and string.find(job[1], '^%-?%d+$')
+  last = not job.err and job[1] and #job[1] <= 17 and string.find(job[1], '^%-?%d+$')
     and tonumber(job[1])
   if last and tonumber(ARGV[8]) <= last and (job[3] or '') == '' and is_at_home(job[4])
     and string.find(job[5] or '', ' ' .. ARGV[12] .. '\n', 1, true)
     and last <= now + LEAD and tonumber(ARGV[9]) <= now + tonumber(ARGV[21]) then
+    local token = ARGV[2]
     local state = redis.pcall('HMGET', KEYS[2], 'token', 'finished')
     local value = ARGV[1] == '1' and redis.pcall('GET', KEYS[1])
     if not state.err and state[1] ~= token and value ~= token

@@ -1,5 +1,7 @@
 -- What the short ways (settled.lua, granted.lua, ended.lua) share with the full rules.
 
+-- What the keys hold, as a number.
+local FORMAT = 1
 -- The list of the finished: at most so many lines, each of so many characters.
 local FINISHED_KEPT = 64
 local FINISHED_LINE = 18
