@@ -6,10 +6,10 @@ use super::call::{Call, flag};
 use super::keys::{self, LockKeys, job_keys};
 use super::record::pairs;
 use super::reply::text;
-use super::summary::retention;
+use super::summary::{line as summary_line, retention};
 use crate::names::Prefix;
 use crate::store::redis::failure::RedisFailure;
-use crate::store::{Finish, FinishReply};
+use crate::store::{Finish, FinishReply, Outcome, Record};
 
 /// `all_failures` is the key of the failures of all jobs.
 pub(in crate::store::redis) fn call(
@@ -35,10 +35,32 @@ pub(in crate::store::redis) fn call(
         .arg(&flag(finish.give_back))
         .arg(&retention(finish.keep))
         .arg(&flag(finish.record.is_some()));
-    for (name, value) in finish.record.iter().flat_map(pairs) {
-        call.arg(&name).arg(&value);
+    if let Some(record) = &finish.record {
+        let pairs = pairs(record);
+        success(&mut call, record, &pairs);
+        for (name, value) in &pairs {
+            call.arg(name).arg(value);
+        }
     }
     call
+}
+
+/// Adds what the short way of the usual finish writes and compares (`ended.lua`): of a run of one occurrence
+/// that has succeeded its line of the summary and its instants, otherwise nothing.
+fn success(call: &mut Call, record: &Record, pairs: &[(&str, String)]) {
+    let is_usual = record.outcome == Outcome::Succeeded
+        && record.run_id.is_some()
+        && record.until.is_none()
+        && record.count.is_none();
+    match (record.scheduled_at, record.finished_at) {
+        (Some(due), Some(ended)) if is_usual => {
+            let (due, ended) = (due.millis(), ended.millis());
+            call.arg(&summary_line(pairs)).arg(&due).arg(&ended);
+        }
+        _ => {
+            call.arg("").arg("").arg("");
+        }
+    }
 }
 
 pub(in crate::store::redis) fn read(

@@ -38,14 +38,21 @@ pub(in crate::store::redis) fn text(summary: &Summary) -> String {
         .chain(summary.failures.iter().map(|it| ("f", it)));
     for (tag, record) in records {
         text += tag;
-        for (name, value) in pairs(record) {
-            if name != "output_tail" {
-                text += &format!("\t{name}={}", escaped(&value));
-            }
-        }
-        text.push('\n');
+        text += &line(&pairs(record));
     }
     text
+}
+
+/// Returns the line of a record without its tag.
+pub(super) fn line(pairs: &[(&str, String)]) -> String {
+    let mut line = String::new();
+    for (name, value) in pairs {
+        if *name != "output_tail" {
+            line.extend(["\t", *name, "=", &escaped(value)]);
+        }
+    }
+    line.push('\n');
+    line
 }
 
 /// Reads a summary. What cannot be read is left out, because nothing depends on it.

@@ -5,7 +5,8 @@
 -- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history, 6 its failures, and
 --       unless in a Cluster 7 the failures of all jobs
 -- ARGV  1 exclusive (1/0), 2 token, 3 channel of releases, 4 give_back (1/0), 5 what the history keeps,
---       6 with a record (1/0), then the record's names and values
+--       6 with a record (1/0), then 7 if it is of a success of one occurrence: its line in the summary,
+--       8 scheduled_at, 9 finished_at, otherwise three times '', then the record's names and values
 -- Reply R released | L lost | M and the key of the lock that the job uses now
 
 local token, keep = ARGV[2], ARGV[5]
@@ -38,7 +39,7 @@ end
 local recorded = ARGV[6] == '1'
 if recorded then
   local record = {}
-  for i = 7, #ARGV, 2 do
+  for i = 10, #ARGV, 2 do
     record[ARGV[i]] = ARGV[i + 1]
   end
   record.follows = job and text(job.last)
