@@ -9,6 +9,7 @@ use cronlatch::store::{
 use super::{Redis, Scene, calls, reads, redis};
 use crate::contract::{LONG, eventually, run_id, token};
 
+const MARKER: &str = "cronlatch:store";
 const LOCK: &str = "cronlatch:{l}:lock";
 const STATE: &str = "cronlatch:{l}:state";
 const LEDGER: &str = "cronlatch:{l}:job:j";
@@ -226,6 +227,86 @@ async fn a_success_removes_the_records_whose_time_is_over() {
         (left(FAILURES) == 0 && left(RUNS) == 1).then_some(())
     })
     .await;
+}
+
+/// The search visits the whole history. What an earlier success has searched, by the store's clock, is not
+/// searched again in the same hour.
+#[tokio::test]
+async fn a_success_searches_for_old_records_unless_one_of_this_hour_has() {
+    const HOUR_MICROS: i64 = 3_600_000_000;
+    let job = Job::new().await;
+    let micros = async || job.scene.store.now().await.expect("it answers").millis() * 1000;
+    let began = micros().await;
+    // The fence of the run before decides whether this one searches.
+    let searches = async |n: u64, fence: i64| {
+        job.claim(n).await;
+        let fence = u64::try_from(fence).ok();
+        let finish = job.ends_as(n, |record| record.fence = fence);
+        let before = calls(&job.redis.server, "xrevrange");
+        job.scene.finish(&finish).await;
+        calls(&job.redis.server, "xrevrange") - before
+    };
+    let after_the_first = searches(2, began).await;
+    let after_one_of_now = searches(3, began - HOUR_MICROS).await;
+    let after_one_of_an_hour_ago = searches(4, began + 2 * HOUR_MICROS).await;
+    let after_one_ahead = searches(5, began).await;
+    // The history and the failures.
+    assert_eq!(after_the_first, 2);
+    assert_eq!(after_one_of_an_hour_ago, 2);
+    assert_eq!(after_one_ahead, 2);
+    if began / HOUR_MICROS == micros().await / HOUR_MICROS {
+        assert_eq!(after_one_of_now, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_usual_claim_keeps_the_list_of_ttls_as_the_full_rules_keep_it() {
+    let job = Job::new().await;
+    let listed = || job.redis.server.text(&["HGET", MARKER, "longest"]);
+    let first = listed();
+    let (ttl, _) = first.split_once(' ').expect("a TTL, and until when");
+    let ttl: i64 = ttl.parse().expect("a number");
+    let n = std::cell::Cell::new(2);
+    let reads_of_claim = async || {
+        let (reads, ()) = job.reads_of(job.claim(n.get())).await;
+        job.scene.finish(&job.ends(n.get())).await;
+        n.set(n.get() + 1);
+        reads
+    };
+    let usual = reads_of_claim().await;
+    let now = job.scene.store.now().await.expect("it answers").millis();
+    let lasts = ttl + ttl / 8;
+    let lost = job.scene.start.millis() - 10_000;
+    job.command(&["HSET", MARKER, "lost_at", &lost.to_string(), "until", "1"]);
+    let rewritten = [
+        String::new(),
+        format!("{ttl} 1"),
+        format!("{} 1", 3 * ttl),
+        format!("{ttl} {}", now + ttl / 2),
+        format!("{} {}", ttl / 2, now + ttl / 2),
+        // Written while the clock was ahead.
+        format!("{ttl} {}", now + 9 * ttl),
+    ];
+    for kept in rewritten {
+        job.command(&["HSET", MARKER, "longest", &kept]);
+        assert_eq!(reads_of_claim().await, usual, "{kept:?}");
+        let noted = listed();
+        let (longest, till) = noted.split_once(' ').expect("one TTL");
+        assert_eq!(longest, ttl.to_string(), "{kept:?}");
+        let till: i64 = till.parse().expect("a number");
+        let latest = job.scene.store.now().await.expect("it answers").millis() + lasts;
+        assert!((now + lasts..=latest).contains(&till), "{kept:?}: {noted}");
+    }
+    let outlasting = format!("{} {}", 3 * ttl, now + 3 * ttl);
+    job.command(&["HSET", MARKER, "longest", &outlasting]);
+    assert_eq!(reads_of_claim().await, usual);
+    assert_eq!(listed(), outlasting);
+    // Several are left to the full rules.
+    let ends_soon = format!("{} {}", 3 * ttl, now + ttl / 2);
+    job.command(&["HSET", MARKER, "longest", &ends_soon]);
+    assert!(reads_of_claim().await > usual);
+    assert!(listed().starts_with(&format!("{ends_soon},{ttl} ")));
+    assert!(reads_of_claim().await > usual);
 }
 
 #[tokio::test]
