@@ -78,13 +78,15 @@ fn without_comments(text: &str) -> String {
 }
 
 fn command(name: &str, script: &str, call: &Call) -> Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(call.keys.len());
+    let args = call.args();
+    let words = 3 + call.keys.len() + args.len();
+    let mut command = Cmd::with_capacity(words, name.len() + script.len() + 20 + call.size());
+    command.arg(name).arg(script).arg(call.keys.len());
     for key in &call.keys {
         command.arg(key);
     }
-    for arg in &call.args {
-        command.arg(arg.as_slice());
+    for arg in args {
+        command.arg(arg);
     }
     command
 }

@@ -1,15 +1,19 @@
 //! The keys and arguments of a call, and how single arguments are written. A script sees them as
 //! `KEYS` and `ARGV`.
 
+use std::fmt::{Display, Write};
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The keys and arguments of a call.
+/// The keys and arguments of a call. The arguments are one text, because a claim has more than twenty of
+/// them.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::redis) struct Call {
     pub(in crate::store::redis) keys: Vec<String>,
-    pub(in crate::store::redis) args: Vec<Vec<u8>>,
+    args: String,
+    /// Where each argument ends.
+    ends: Vec<usize>,
 }
 
 impl Call {
@@ -18,9 +22,26 @@ impl Call {
         self
     }
 
-    pub(in crate::store::redis) fn arg(&mut self, arg: &(impl ToString + ?Sized)) -> &mut Self {
-        self.args.push(arg.to_string().into_bytes());
+    pub(in crate::store::redis) fn arg(&mut self, arg: &(impl Display + ?Sized)) -> &mut Self {
+        // Writing to a text cannot fail.
+        let _ = write!(self.args, "{arg}");
+        self.ends.push(self.args.len());
         self
+    }
+
+    /// Returns the arguments in order.
+    pub(in crate::store::redis) fn args(&self) -> impl ExactSizeIterator<Item = &str> {
+        let mut begin = 0;
+        self.ends.iter().map(move |end| {
+            let arg = &self.args[begin..*end];
+            begin = *end;
+            arg
+        })
+    }
+
+    /// Returns how many bytes all keys and arguments have.
+    pub(in crate::store::redis) fn size(&self) -> usize {
+        self.keys.iter().map(String::len).sum::<usize>() + self.args.len()
     }
 }
 

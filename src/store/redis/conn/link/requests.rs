@@ -84,8 +84,9 @@ impl Link {
         command: Cmd,
         limit: Duration,
     ) -> Result<LinkReply, RedisFailure> {
+        let command = Arc::new(command);
         self.exchange(limit, move |mut connection| {
-            let command = command.clone();
+            let command = Arc::clone(&command);
             async move { command.query_async(&mut connection).await }
         })
         .await
