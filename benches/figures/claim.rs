@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use cronlatch::store::{self, ClaimReply};
+use cronlatch::store;
 
-use crate::requests::occurrence;
+use crate::requests::{granted_with, occurrence};
 use crate::say;
 use crate::surroundings::{Redis, percentile, runtime};
 
@@ -34,10 +34,10 @@ pub(crate) fn measure() -> Result<(), String> {
                     .map_err(|e| e.to_string())?;
             }
             let pinged = began.elapsed();
-            let (claim, finish) = occurrence(round + 2_000)?;
+            let (claim, mut finish) = occurrence(round + 2_000)?;
             let began = Instant::now();
             let reply = store.claim(&claim).await.map_err(|e| e.to_string())?;
-            if !matches!(reply, ClaimReply::Granted { .. }) {
+            if !granted_with(&reply, &mut finish) {
                 return Err(format!("not granted: {reply:?}"));
             }
             store.finish(&finish).await.map_err(|e| e.to_string())?;

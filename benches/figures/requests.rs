@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimTarget, Due, Fingerprint, Finish, Grant, Kind, Late, Lock, Outcome, Overlap,
-    Record, Renewal,
+    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, Grant, Kind, Late, Lock, Outcome,
+    Overlap, Record, Renewal,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 
@@ -67,7 +67,6 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         host: Some(host),
         exit_code: Some(0),
         attempts: 1,
-        fence: Some(1),
         ..Record::blank(job.clone(), Kind::Schedule, Outcome::Succeeded)
     };
     let finish = Finish {
@@ -79,4 +78,15 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         keep: cronlatch::store::Retention::of_records(100),
     };
     Ok((claim, finish))
+}
+
+/// Whether a claim was granted; then the record of its run has the fence, as a host writes it.
+pub(crate) fn granted_with(reply: &ClaimReply, finish: &mut Finish) -> bool {
+    let ClaimReply::Granted { fence, .. } = reply else {
+        return false;
+    };
+    if let Some(record) = &mut finish.record {
+        record.fence = Some(*fence);
+    }
+    true
 }

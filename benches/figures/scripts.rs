@@ -3,7 +3,7 @@
 
 use cronlatch::store::{self, Claim, ClaimReply, Finish, RunStatus, Store};
 
-use crate::requests::occurrence;
+use crate::requests::{granted_with, occurrence};
 use crate::say;
 use crate::surroundings::{Redis, runtime};
 
@@ -62,7 +62,7 @@ impl Took {
         &mut self,
         store: &dyn Store,
         server: &mut Server,
-        (claim, finish): (Claim, Finish),
+        (claim, mut finish): (Claim, Finish),
     ) -> Result<(), String> {
         let failed = |e: store::StoreError| e.to_string();
         let other = || -> Result<Claim, String> {
@@ -74,7 +74,7 @@ impl Took {
         server.reset().await?;
         let reply = store.claim(&claim).await.map_err(failed)?;
         self.granted += server.spent().await?;
-        expect(&reply, matches!(reply, ClaimReply::Granted { .. }))?;
+        expect(&reply, granted_with(&reply, &mut finish))?;
         let reply = store.claim(&second).await.map_err(failed)?;
         self.running += server.spent().await?;
         let runs = ClaimReply::AlreadyClaimed(RunStatus::Decided);
