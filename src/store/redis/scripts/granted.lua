@@ -74,7 +74,7 @@ if last and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] == '' and #ARGV == 21
       or not string.find(beyond, '^%-?%d+$') or tonumber(beyond) > last
   end
   if seen and well_seen == #job[5] and tonumber(ARGV[11]) <= math.max(last, seen)
-    and not is_decided_beyond and (rest[2] or '') == '' and (rest[3] or '') == ''
+    and not rest.err and not is_decided_beyond and (rest[2] or '') == '' and (rest[3] or '') == ''
     and not_before <= now + tonumber(ARGV[21]) and now <= tonumber(ARGV[10]) and host and #host <= 200 then
     local fence = free_fence(token)
     local history = fence and redis.pcall('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 0)
