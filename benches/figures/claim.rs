@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use cronlatch::store;
+use cronlatch::store::{self, ClaimReply, Finish};
 
-use crate::requests::{granted_with, occurrence};
+use crate::requests::occurrence;
 use crate::say;
 use crate::surroundings::{Redis, percentile, runtime};
 
@@ -57,4 +57,15 @@ pub(crate) fn measure() -> Result<(), String> {
 
 fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
+}
+
+/// Whether a claim was granted; then the record of its run has the fence, as a host writes it.
+pub(crate) fn granted_with(reply: &ClaimReply, finish: &mut Finish) -> bool {
+    let ClaimReply::Granted { fence, .. } = reply else {
+        return false;
+    };
+    if let Some(record) = &mut finish.record {
+        record.fence = Some(*fence);
+    }
+    true
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, Grant, Kind, Late, Lock, Outcome,
-    Overlap, Record, Renewal,
+    Claim, ClaimTarget, Due, Fingerprint, Finish, Grant, Kind, Late, Lock, Outcome, Overlap,
+    Record, Renewal,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 
@@ -78,15 +78,4 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         keep: cronlatch::store::Retention::of_records(100),
     };
     Ok((claim, finish))
-}
-
-/// Whether a claim was granted; then the record of its run has the fence, as a host writes it.
-pub(crate) fn granted_with(reply: &ClaimReply, finish: &mut Finish) -> bool {
-    let ClaimReply::Granted { fence, .. } = reply else {
-        return false;
-    };
-    if let Some(record) = &mut finish.record {
-        record.fence = Some(*fence);
-    }
-    true
 }

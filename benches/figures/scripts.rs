@@ -3,7 +3,8 @@
 
 use cronlatch::store::{self, Claim, ClaimReply, Finish, RunStatus, Store};
 
-use crate::requests::{granted_with, occurrence};
+use crate::claim::granted_with;
+use crate::requests::occurrence;
 use crate::say;
 use crate::surroundings::{Redis, runtime};
 
