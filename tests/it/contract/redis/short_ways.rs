@@ -6,8 +6,10 @@ use cronlatch::store::{
     Claim, ClaimReply, Due, Finish, FinishReply, Outcome, Record, Retention, StoreError, Summary,
 };
 
-use super::{Redis, Scene, calls, reads, redis};
+use super::{Redis, Scene, calls, reads, redis, store_on};
 use crate::contract::{LONG, eventually, run_id, token};
+use crate::support::RedisServer;
+use crate::support::sentinel::{caught_up, replica_of};
 
 const MARKER: &str = "cronlatch:store";
 const LOCK: &str = "cronlatch:{l}:lock";
@@ -26,7 +28,10 @@ struct Job {
 
 impl Job {
     async fn new() -> Self {
-        let redis = redis().await;
+        Self::on(redis().await).await
+    }
+
+    async fn on(redis: Redis) -> Self {
         let scene = Scene::new(&redis).await;
         let job = Self { redis, scene };
         job.claim(1).await;
@@ -307,6 +312,37 @@ async fn a_usual_claim_keeps_the_list_of_ttls_as_the_full_rules_keep_it() {
     assert!(reads_of_claim().await > usual);
     assert!(listed().starts_with(&format!("{ends_soon},{ttl} ")));
     assert!(reads_of_claim().await > usual);
+}
+
+/// The process is the same, but its data are those of another server by now.
+#[tokio::test]
+async fn a_usual_claim_waits_if_its_server_was_a_replica_meanwhile() {
+    let with = RedisServer::builder()
+        .arg("--repl-diskless-sync-delay")
+        .arg("0");
+    let server = with.clone().start();
+    let store = store_on(&server);
+    let job = Job::on(Redis { server, store }).await;
+    let server = &job.redis.server;
+    let other = replica_of(server, server.port(), with);
+    other.command(&["REPLICAOF", "NO", "ONE"]);
+    let port = other.port().to_string();
+    server.command(&["REPLICAOF", "127.0.0.1", &port]);
+    caught_up(&other, 1);
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    let before = server.text(&["HGET", MARKER, "replid"]);
+    let due = Due {
+        prev: Some(job.scene.at(1)),
+        ..job.scene.due(2)
+    };
+    for claim in [job.scene.claim_due("2", due), job.scene.bare("a")] {
+        let reply = job.scene.send(&claim).await;
+        let waits = matches!(reply, ClaimReply::Recovering { .. });
+        assert!(waits, "{reply:?}");
+        // As if nobody had noticed yet.
+        job.command(&["HDEL", MARKER, "lost_at", "until"]);
+        job.command(&["HSET", MARKER, "replid", &before]);
+    }
 }
 
 #[tokio::test]
