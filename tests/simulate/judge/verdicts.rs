@@ -153,10 +153,12 @@ pub(super) fn had_time_to_tell(
 
 fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
     let end = start.end?;
-    let same = |it: &&Start| it.run_id == start.run_id && it.begin > start.begin;
-    if facts.trace.starts.iter().any(|it| same(&it)) {
+    let attempts = || (facts.trace.starts.iter()).filter(|it| it.run_id == start.run_id);
+    if attempts().any(|it| it.begin > start.begin) {
         return None;
     }
+    // The store was told of the run when it granted the first one.
+    let first_begin = attempts().map(|it| it.begin).min()?;
     let is_fleet =
         |it: &&Subject<'_>| it.name == start.job && it.host.is_none_or(|host| host == start.host);
     let subject = facts.subjects.iter().find(is_fleet)?;
@@ -174,7 +176,8 @@ fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
     let dies = facts.trace.lives.iter().any(|life| {
         life.host == start.host && life.killed && life.until.is_some_and(|it| it >= start.begin)
     });
-    if alone && dies || excuse::lost_data(facts, start.begin) || excuse::lost_data(facts, end) {
+    let lost = [first_begin, start.begin, end].map(|at| excuse::lost_data(facts, at));
+    if alone && dies || lost.contains(&true) {
         return None;
     }
     if excuse::lost_result(facts, start) {

@@ -8,7 +8,7 @@ use super::fleets::{crash, crash_on};
 use super::{START, index_of_run, span, start, trouble, verdict};
 use crate::judge::Rule;
 use crate::plan::{JobPlan, StoreKind};
-use crate::trace::{Held, Hindered, PutBack, Start, Trace};
+use crate::trace::{Ended, Held, Hindered, PutBack, Span, Start, Trace};
 
 /// The lock's lease, under the token of a run of this host.
 fn held(run_id: &str, host: usize, from: i64, until: i64) -> Held {
@@ -272,4 +272,26 @@ fn what_was_granted_to_a_dead_host_and_waits_for_its_rerun_has_its_verdict_when_
     assert!(silent(31_000, 46_100, true));
     assert!(silent(31_000, 45_900, false), "it is not run again");
     assert!(silent(23_000, 45_900, true), "until 28 s");
+}
+
+#[test]
+fn a_run_that_the_store_has_forgotten_and_that_tried_again_since_need_not_have_a_record_if_its_host_dies() {
+    let silent = |lost_at: i64| {
+        let rules = crash(
+            |job| job.retry = Some((2, 500)),
+            |trace| {
+                let at = index_of_run(trace, 20_000);
+                let mut first = trace.starts[at].clone();
+                (first.begin, first.end) = (START + 2_000, Some(START + 3_000));
+                first.ended = Some(Ended::Itself(1));
+                trace.starts[at].attempt = 2;
+                trace.starts.push(first);
+                let at = START + lost_at;
+                trace.losses.push(Span { from: at, until: at });
+            },
+        );
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(11_000));
+    assert!(silent(13_000), "the data of ten seconds are lost at most");
 }
