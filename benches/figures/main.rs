@@ -18,11 +18,13 @@ use std::process::ExitCode;
 /// What a figure takes to be measured.
 type Measure = fn() -> Result<(), String>;
 
-const FIGURES: [(&str, Measure); 6] = [
+const FIGURES: [(&str, Measure); 8] = [
     ("claim", claim::measure),
     ("scripts", scripts::measure),
     ("latency", latency::measure),
-    ("burst", burst::measure),
+    ("burst", burst::thousand),
+    ("burst-5000", burst::five_thousand),
+    ("fleet", burst::fleet),
     ("idle", idle::measure),
     ("renew", renew::measure),
 ];

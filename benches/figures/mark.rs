@@ -33,8 +33,9 @@ pub(crate) fn main() -> bool {
     }
     let file = args.next().map(PathBuf::from).unwrap_or_default();
     let due = std::env::var("CRONLATCH_SCHEDULED_AT").unwrap_or_else(|_| "-".to_owned());
+    let job = std::env::var("CRONLATCH_JOB").unwrap_or_else(|_| "-".to_owned());
     if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(file) {
-        let _ = file.write_all(format!("{due} {began}\n").as_bytes());
+        let _ = file.write_all(format!("{due} {began} {job}\n").as_bytes());
     }
     true
 }
@@ -86,18 +87,33 @@ pub(crate) fn command(file: &Path) -> Result<Command, String> {
     Ok(command)
 }
 
-/// The marks so far: when each was due (milliseconds; `None` when started by hand) and began
-/// (nanoseconds).
-pub(crate) fn read(file: &Path) -> Vec<(Option<i64>, u128)> {
+/// What one job has written.
+pub(crate) struct Mark {
+    /// Its name; `-` if it was started by hand.
+    pub(crate) job: String,
+    /// When it was due, in milliseconds; `None` if it was started by hand.
+    pub(crate) due: Option<i64>,
+    /// When it began, in nanoseconds.
+    pub(crate) began: u128,
+}
+
+/// The marks so far.
+pub(crate) fn all(file: &Path) -> Vec<Mark> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    text.lines()
-        .filter_map(|line| line.split_once(' '))
-        .filter_map(|(due, began)| {
-            let due = cronlatch::time::Timestamp::parse(due).ok();
-            Some((
-                due.map(cronlatch::time::Timestamp::millis),
-                began.parse().ok()?,
-            ))
+    let mark = |line: &str| {
+        let mut fields = line.split(' ');
+        let due = cronlatch::time::Timestamp::parse(fields.next()?).ok();
+        Some(Mark {
+            due: due.map(cronlatch::time::Timestamp::millis),
+            began: fields.next()?.parse().ok()?,
+            job: fields.next()?.to_owned(),
         })
-        .collect()
+    };
+    text.lines().filter_map(mark).collect()
+}
+
+/// When each was due, and when it began.
+pub(crate) fn read(file: &Path) -> Vec<(Option<i64>, u128)> {
+    let marks = all(file).into_iter();
+    marks.map(|mark| (mark.due, mark.began)).collect()
 }

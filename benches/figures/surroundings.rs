@@ -73,6 +73,16 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts one in `dir` and waits until it says that it is ready.
     pub(crate) fn start(dir: &Path, list: &str, store: &str) -> Result<Self, String> {
+        Self::start_as("bench", dir, list, store)
+    }
+
+    /// The same, as a host of this name.
+    pub(crate) fn start_as(
+        host: &str,
+        dir: &Path,
+        list: &str,
+        store: &str,
+    ) -> Result<Self, String> {
         let failed = |e: std::io::Error| format!("cannot start the daemon: {e}");
         let file = dir.join("jobs.yaml");
         fs::write(&file, list).map_err(failed)?;
@@ -86,7 +96,7 @@ impl Daemon {
             .args([
                 "run",
                 "--host",
-                "bench",
+                host,
                 "--store",
                 store,
                 "--log-level",
