@@ -1,6 +1,6 @@
 //! Many jobs due at one instant: how long until the first and the last have begun, beside as many bare spawns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -142,9 +142,15 @@ fn floor(processes: usize) -> Result<f64, String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let marks = dir.path().join("marks");
     let instant = mark::now();
-    let mut children = Vec::new();
+    let mut children = VecDeque::new();
     for _ in 0..processes {
-        children.push(mark::command(&marks)?.spawn().map_err(|e| e.to_string())?);
+        children.push_back(mark::command(&marks)?.spawn().map_err(|e| e.to_string())?);
+        // A process that has ended counts towards the limit of processes until somebody waits for it.
+        while let Some(first) = children.front_mut()
+            && first.try_wait().map_err(|e| e.to_string())?.is_some()
+        {
+            children.pop_front();
+        }
     }
     for mut child in children {
         child.wait().map_err(|e| e.to_string())?;

@@ -9,8 +9,9 @@ use nix::sys::socket::{
     sendmsg, socketpair,
 };
 
-/// File descriptors sent with one packet: input, output, error output, a file with the order.
-pub(super) const FDS_MAX: usize = 4;
+/// File descriptors sent with one packet: input, output, error output, a file with the order, and, from
+/// the guard to a reaper, a permit.
+pub(super) const FDS_MAX: usize = 5;
 
 /// Both ends, closed on exec.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -50,9 +51,25 @@ pub(super) fn send(
 /// Receives one packet without waiting into `buffer`: its length and the descriptors sent with it. Zero
 /// bytes: the other side is gone.
 pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_with(MsgFlags::MSG_DONTWAIT, socket, buffer)
+}
+
+/// The same, and waits for one.
+pub(super) fn receive_waiting(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_with(MsgFlags::empty(), socket, buffer)
+}
+
+fn receive_with(
+    flags: MsgFlags,
+    socket: impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
     let mut parts = [IoSliceMut::new(buffer)];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     loop {
         let message = match recvmsg::<()>(
             socket.as_fd().as_raw_fd(),

@@ -15,9 +15,9 @@
 //!   What a main process leaves behind gets a tenth of a second to end by itself (the `tee` of a
 //!   pipeline has its last lines to write), then the first signal, the grace, SIGKILL.
 //! - Every run has a control group of its own (where systemd delegated one, `Delegate=yes`), or
-//!   else a reaper: a small process between guard and command, the sub-reaper of this run alone.
-//!   Either holds all that descends from the command, whatever that did to its session, its
-//!   parent and its environment, and shows when nothing of it is left.
+//!   else a reaper: a small process between guard and command, the sub-reaper of this run alone until
+//!   nothing of it is left. Either holds all that descends from the command, whatever that did to its
+//!   session, its parent and its environment, and shows when nothing of it is left.
 //! - What escaped both (a process moved to another control group, a command that killed its own
 //!   reaper) becomes a child of the guard, itself a sub-reaper. Such a process belongs to the run
 //!   that its environment names in `CRONLATCH_RUN_ID`, or in whose process group it is; else it
@@ -60,7 +60,8 @@
 //! that talks to the guard. `output` turns bytes into lines, `refusal` explains why a command was not
 //! started, `orphans` kills what a dead guard left and `sweep` what a dead unit left.
 //!
-//! In the guard: `event_loop`, with `event_loop::reaper` for the reapers.
+//! In the guard: `event_loop`, with `event_loop::reaper` for what a reaper does, and `event_loop::reapers`
+//! for which of them are free.
 //!
 //! In both: `wire` is the protocol between them and `channel` the socket; `tree` and `cgroup` find
 //! processes, `tasks` finds how many may exist, and `sys` wraps system calls.

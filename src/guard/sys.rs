@@ -53,7 +53,15 @@ pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
 }
 
 /// The stack of a process that shares its parent's memory.
-const VFORK_STACK: usize = 256 * 1024;
+pub(super) struct VforkStack(Box<[MaybeUninit<u8>]>);
+
+impl VforkStack {
+    const SIZE: usize = 256 * 1024;
+
+    pub(super) fn new() -> Self {
+        Self(Box::new_uninit_slice(Self::SIZE))
+    }
+}
 
 /// As `vfork`: the new process shares this one's memory until it executes a program or ends; meanwhile this one
 /// sleeps. Page tables are not copied, and no page is copied on write: `docs/performance.md` says what that saves.
@@ -64,15 +72,17 @@ const VFORK_STACK: usize = 256 * 1024;
 /// The calling process must have one thread. `body` runs in that same memory, so whatever it changes
 /// or leaves behind there is also changed for the caller, and it must not unwind. What it returns is its exit
 /// code.
-pub(super) unsafe fn vfork_on_own_stack(mut body: &mut dyn FnMut() -> c_int) -> io::Result<i32> {
+pub(super) unsafe fn vfork_on(
+    stack: &mut VforkStack,
+    mut body: &mut dyn FnMut() -> c_int,
+) -> io::Result<i32> {
     extern "C" fn enter(body: *mut c_void) -> c_int {
         // SAFETY: the pointer below, whose target outlives this process's use of the memory.
         let body = unsafe { &mut *body.cast::<&mut dyn FnMut() -> c_int>() };
         body()
     }
 
-    let mut stack = Box::<[u8]>::new_uninit_slice(VFORK_STACK);
-    let top = stack.as_mut_ptr_range().end;
+    let top = stack.0.as_mut_ptr_range().end;
     let top = top.wrapping_byte_sub(top.addr() % 16);
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: the stack and `body` live until this call returns, and with CLONE_VFORK it returns when
@@ -82,6 +92,69 @@ pub(super) unsafe fn vfork_on_own_stack(mut body: &mut dyn FnMut() -> c_int) -> 
         return Err(io::Error::last_os_error());
     }
     Ok(pid)
+}
+
+/// Takes what is pending of these signals.
+pub(super) fn forget_pending(signals: &nix::sys::signal::SigSet) {
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both pointers are valid for the call, and nothing wants the details of a signal.
+    while unsafe { libc::sigtimedwait(signals.as_ref(), std::ptr::null_mut(), &raw const now) } > 0
+    {
+    }
+}
+
+/// Reads from a pipe and waits for it; 0 at its end.
+pub(super) fn read_waiting(pipe: &OwnedFd, buffer: &mut [u8]) -> usize {
+    loop {
+        match nix::unistd::read(pipe, buffer) {
+            Err(Errno::EINTR) => {}
+            read => return read.unwrap_or(0),
+        }
+    }
+}
+
+/// What a process passes on to its children of how it is scheduled, and what its children may change.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SchedulingSettings {
+    nice: c_int,
+    policy: c_int,
+    /// The priority of its input and output.
+    io: libc::c_long,
+    cpus: [u64; 16],
+}
+
+impl SchedulingSettings {
+    pub(super) fn of_this_process() -> Self {
+        /// Of one process; 0 is the calling one.
+        const IOPRIO_WHO_PROCESS: c_int = 1;
+        // SAFETY: plain integers, and no memory. nix has no call for these.
+        let (nice, policy, io) = unsafe {
+            (
+                libc::getpriority(libc::PRIO_PROCESS, 0),
+                libc::sched_getscheduler(0),
+                libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0),
+            )
+        };
+        let mut cpus = [0; 16];
+        // SAFETY: the kernel writes no more than the size that it is given.
+        unsafe {
+            libc::syscall(
+                libc::SYS_sched_getaffinity,
+                0,
+                size_of_val(&cpus),
+                &raw mut cpus,
+            )
+        };
+        Self {
+            nice,
+            policy,
+            io,
+            cpus,
+        }
+    }
 }
 
 /// Sleeps until an instant of `CLOCK_BOOTTIME`, and wakes within a few µs of it, never before.

@@ -11,6 +11,9 @@
 mod bytes;
 
 use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
@@ -235,6 +238,18 @@ pub(super) fn ping() -> Vec<u8> {
 }
 
 impl StartRequest {
+    /// Reads one that was too long for a packet.
+    pub(super) fn in_file(fd: OwnedFd) -> Option<Self> {
+        let mut file = File::from(fd);
+        let mut packet = Vec::new();
+        file.rewind().ok()?;
+        file.read_to_end(&mut packet).ok()?;
+        match GuardRequest::read(&packet)? {
+            GuardRequest::Spawn(order) => Some(*order),
+            _ => None,
+        }
+    }
+
     /// Whether it is too late to execute the command.
     pub(super) fn is_late(&self) -> bool {
         let now = BootInstant::now();

@@ -116,6 +116,18 @@ impl Setup {
         self
     }
 
+    /// Its input is open under this number, too.
+    pub(crate) fn input_at(mut self, number: i32) -> Self {
+        // SAFETY: only system calls between fork and exec.
+        unsafe {
+            self.command.pre_exec(move || match libc::dup2(0, number) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        self
+    }
+
     /// With this as the terminal of a new session, and as input.
     pub(crate) fn terminal(mut self, terminal: std::fs::File) -> Self {
         self.has_session = true;

@@ -41,6 +41,20 @@ fn an_inherited_command_reads_the_callers_input_in_the_callers_group() {
 }
 
 #[test]
+fn an_inherited_command_has_what_else_its_caller_has_open() {
+    let files = tempfile::tempdir().expect("a directory");
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let script = "read line <&9; echo $line >$FILES/line; sleep 600";
+    let _daemon = Setup::new(script, files.path())
+        .inherit()
+        .stdin(reader)
+        .input_at(9)
+        .start();
+    writer.write_all(b"from the caller\n").expect("a reader");
+    assert_eq!(announced(&files.path().join("line")), "from the caller");
+}
+
+#[test]
 fn ctrl_c_on_the_terminal_reaches_an_inherited_command_once() {
     let files = tempfile::tempdir().expect("a directory");
     let (mut controller, terminal) = terminal();

@@ -3,7 +3,9 @@
 use cronlatch::guard::{EndedBy, Processes, Running, Status};
 
 use crate::helper::Setup;
-use crate::support::{announced, finish, is_alive, line, pid, shell, wait_until, with_guard};
+use crate::support::{
+    announced, finish, guard, is_alive, line, on_runtime, pid, shell, wait_until, with_guard,
+};
 
 /// Prints the process id of a descendant that left its parent, its session and its environment,
 /// and ends once that one is there.
@@ -119,6 +121,109 @@ fn a_command_that_kills_its_reaper_ends_its_own_run_only() {
 fn a_reaper_that_its_command_has_stopped_is_told_to_go_on() {
     with_guard(async |processes| {
         let script = "kill -STOP $PPID; exit 3";
+        let running = processes.spawn(shell(script)).await.expect("it starts");
+        assert_eq!(finish(running).await.1.status, Status::Code(3));
+    });
+}
+
+/// Runs a script that prints the process id of its reaper (`$PPID`), and nothing else. Returns that
+/// process, which may be free for another run by now.
+async fn reaper_of(processes: &Processes, script: &str) -> i32 {
+    let mut running = processes.spawn(shell(script)).await.expect("it starts");
+    let reaper = pid(&mut running).await;
+    assert_eq!(finish(running).await.1.status, Status::Code(0));
+    reaper
+}
+
+#[test]
+fn runs_that_follow_one_another_share_a_reaper_which_ends_soon_after_the_last() {
+    with_guard(async |processes| {
+        let mut reapers = Vec::new();
+        for _ in 0..8 {
+            reapers.push(reaper_of(&processes, "echo $PPID").await);
+        }
+        let shared = reapers.windows(2).filter(|pair| pair[0] == pair[1]);
+        assert!(shared.count() > 0, "{reapers:?}");
+        wait_until("no reaper is left", || {
+            !reapers.iter().copied().any(is_alive)
+        });
+    });
+}
+
+#[test]
+fn runs_at_the_same_time_have_reapers_of_their_own() {
+    with_guard(async |processes| {
+        let script = "echo $PPID; exec sleep 600";
+        reaper_of(&processes, "echo $PPID").await;
+        let mut one = processes.spawn(shell(script)).await.expect("it starts");
+        let mut other = processes.spawn(shell(script)).await.expect("it starts");
+        assert_ne!(pid(&mut one).await, pid(&mut other).await);
+        one.end();
+        assert_eq!(finish(one).await.1.ended_by, EndedBy::Request);
+        assert!(is_alive(other.pid));
+        other.end();
+        finish(other).await;
+    });
+}
+
+#[test]
+fn a_reaper_that_was_killed_while_it_was_free_costs_no_run() {
+    with_guard(async |processes| {
+        let reaper = reaper_of(&processes, "echo $PPID").await;
+        // SAFETY: plain integers; at worst it has ended, as it would by itself.
+        unsafe { libc::kill(reaper, libc::SIGKILL) };
+        wait_until("it is dead", || !is_alive(reaper));
+        assert_ne!(reaper_of(&processes, "echo $PPID").await, reaper);
+    });
+}
+
+#[test]
+fn a_reaper_that_is_free_ends_with_the_guard() {
+    on_runtime(async {
+        let guard = guard();
+        let pid = guard.pid().cast_signed();
+        let processes = guard.serve().expect("on a runtime");
+        let reaper = reaper_of(&processes, "echo $PPID").await;
+        // SAFETY: plain integers; the guard is a child that nobody has reaped.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        processes.guard_gone().await;
+        wait_until("it is gone as well", || !is_alive(reaper));
+    });
+}
+
+#[test]
+fn what_a_command_does_to_its_reaper_does_not_reach_the_next_run() {
+    with_guard(async |processes| {
+        let before = reaper_of(&processes, "nice").await;
+        let reaper = reaper_of(&processes, "renice -n 19 -p $PPID >/dev/null; echo $PPID").await;
+        assert_eq!(reaper_of(&processes, "nice").await, before);
+        assert_ne!(reaper_of(&processes, "echo $PPID").await, reaper);
+    });
+}
+
+#[test]
+fn a_run_is_not_charged_with_what_an_earlier_one_has_used() {
+    with_guard(async |processes| {
+        // `tail` keeps the line that it has not seen the end of.
+        let large = "head -c 60000000 /dev/zero | tail -n 1 >/dev/null";
+        let used = async |script: &str| {
+            let running = processes.spawn(shell(script)).await.expect("it starts");
+            let usage = finish(running).await.1.usage.expect("its reaper knows");
+            usage.peak_memory
+        };
+        assert!(used(large).await > 60_000_000);
+        assert!(used("exit 0").await < 60_000_000);
+    });
+}
+
+#[test]
+fn a_command_that_signals_its_reaper_is_reported_as_any_other() {
+    with_guard(async |processes| {
+        // It ends once the reaper has taken the signals.
+        let script = r"
+            kill -USR1 $PPID; kill -USR2 $PPID; kill -CHLD $PPID
+            while grep -q '^ShdPnd:.*[1-9a-f]' /proc/$PPID/status; do :; done
+            exit 3";
         let running = processes.spawn(shell(script)).await.expect("it starts");
         assert_eq!(finish(running).await.1.status, Status::Code(3));
     });

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
@@ -59,9 +59,20 @@ impl Permit {
         EventFd::from_value_and_flags(1, flags).map(Self)
     }
 
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// Takes the permission. Returns whether the other side had not.
     pub(super) fn take(&self) -> bool {
         self.0.read().is_ok()
+    }
+}
+
+impl From<OwnedFd> for Permit {
+    fn from(fd: OwnedFd) -> Self {
+        // SAFETY: the guard has sent the descriptor of its permit, and nothing else owns this copy.
+        Self(unsafe { EventFd::from_owned_fd(fd) })
     }
 }
 
@@ -211,7 +222,19 @@ fn execute_at(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 /// The first byte of a message that carries the child's process id; no [`StartStep`] has this number.
 const ANNOUNCE: u8 = 0;
 
-/// What the child reports through the error pipe.
+impl ChildMessage {
+    /// Reads a message; `None` if it is not one of ours.
+    pub(super) fn read(message: &[u8]) -> Option<Self> {
+        let (code, value) = message.split_first()?;
+        let value = i32::from_ne_bytes(value.try_into().ok()?);
+        Some(match *code {
+            ANNOUNCE => Self::Pid(value),
+            code => Self::Failed(StartStep::from_code(code).unwrap_or(StartStep::Fork), value),
+        })
+    }
+}
+
+/// What the child reports through the error pipe or through the socket of its reaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChildMessage {
     /// The child's process id; comes first, and only from a child of a reaper.
@@ -222,14 +245,19 @@ pub(super) enum ChildMessage {
     Closed,
 }
 
-/// Writes the calling process's id to the error pipe.
-pub(super) fn announce(pipe: &OwnedFd) {
-    write(pipe, ANNOUNCE, std::process::id().cast_signed());
+/// Writes the calling process's id to the socket of its reaper.
+pub(super) fn announce(socket: &OwnedFd) {
+    write(socket, ANNOUNCE, std::process::id().cast_signed());
 }
 
-/// Writes what failed to the error pipe and ends.
-pub(super) fn report(failed: &Failed, pipe: &OwnedFd) -> ! {
+/// Writes what failed to the error pipe, or to the socket of the reaper.
+pub(super) fn note_failure(failed: &Failed, pipe: &OwnedFd) {
     write(pipe, failed.0 as u8, failed.1 as i32);
+}
+
+/// The same, and ends.
+pub(super) fn report(failed: &Failed, pipe: &OwnedFd) -> ! {
+    note_failure(failed, pipe);
     // SAFETY: ends this process at once; destructors and exit handlers are the guard's business.
     unsafe { libc::_exit(127) }
 }
@@ -246,17 +274,7 @@ pub(super) fn next_message(pipe: &OwnedFd) -> Option<ChildMessage> {
     let mut message = [0_u8; 5];
     match nix::unistd::read(pipe, &mut message) {
         Err(Errno::EAGAIN | Errno::EINTR) => None,
-        Ok(5) => {
-            let [code, value @ ..] = message;
-            let value = i32::from_ne_bytes(value);
-            Some(match code {
-                ANNOUNCE => ChildMessage::Pid(value),
-                code => ChildMessage::Failed(
-                    StartStep::from_code(code).unwrap_or(StartStep::Fork),
-                    value,
-                ),
-            })
-        }
+        Ok(5) => ChildMessage::read(&message),
         _ => Some(ChildMessage::Closed),
     }
 }

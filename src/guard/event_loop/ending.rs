@@ -1,7 +1,7 @@
 //! Signals to whole trees, and the question whether anything of a tree is left.
 //!
 //! The tree of a run with a reaper is what descends from the reaper, and is gone when the reaper
-//! has ended. What the main process of any other run leaves behind becomes a child of the guard.
+//! has no child. What the main process of any other run leaves behind becomes a child of the guard.
 //! Such a stray belongs to the run whose control group it is in; else to the run that its
 //! environment names; else to the run whose process group it is in. A stray that has cleared its
 //! environment, too, belongs to the runs without a reaper that it can come from, as soon as the
@@ -67,7 +67,7 @@ impl EventLoop {
     /// All adopted processes. Costs one small read while there are none.
     fn all_strays(&mut self) -> Vec<Stray> {
         let children = tree::children(self.me.as_raw());
-        let is_stray = |pid: &i32| !self.mains.contains_key(pid) && !self.reapers.contains_key(pid);
+        let is_stray = |pid: &i32| !self.mains.contains_key(pid) && !self.reapers.contains(*pid);
         let children: Vec<i32> = children.into_iter().filter(is_stray).collect();
         if children.is_empty() {
             self.strays = Strays::default();

@@ -7,6 +7,7 @@
 mod child;
 mod ending;
 mod reaper;
+mod reapers;
 mod run;
 mod runs;
 mod setup;
@@ -25,12 +26,15 @@ use nix::unistd::{Pid, getppid};
 
 use super::cgroup::{Cgroup, Delegated};
 use super::channel;
+use super::launch::Session;
 use super::process::{Status, Usage};
 use super::sys::{self, Reaped};
-use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartStep};
+use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartRequest, StartStep};
 use crate::time::BootInstant;
 use ending::Strays;
-use run::{Containment, Main, StartedRun};
+use reaper::{Reaper, ReaperMessage};
+use reapers::Reapers;
+use run::{Containment, Main};
 use runs::StartedRuns;
 
 pub(super) use setup::{ARGUMENT, main};
@@ -38,12 +42,13 @@ pub(super) use setup::{ARGUMENT, main};
 const SOCKET: u64 = 0;
 const SIGNALS: u64 = 1;
 const TIMER: u64 = 2;
-/// The pipes of a run: this and twice its serial is its error pipe, the next one its reaper's
-/// report.
+/// The error pipe of a run: this and its serial.
 const PIPES: u64 = 16;
+/// The socket of a reaper: this and its process id.
+const REAPERS: u64 = 1 << 63;
 
-/// Packets read before the clock is read again.
-const BATCH: usize = 64;
+/// Packets read before anything else. Few: a reaper that has become free meanwhile can serve the next run.
+const BATCH: usize = 4;
 
 /// The longest grace once the daemon is gone: no lease is renewed any more.
 const GRACE_WITHOUT_DAEMON: Duration = Duration::from_secs(10);
@@ -66,7 +71,10 @@ struct EventLoop {
     socket: OwnedFd,
     signals: SignalFd,
     timer: TimerFd,
+    /// What the timer is set to.
+    timer_is_at: Option<BootInstant>,
     epoll: Epoll,
+    session: Session,
     /// This process.
     me: Pid,
     /// The same as a descriptor.
@@ -77,9 +85,7 @@ struct EventLoop {
     runs: StartedRuns,
     /// The main processes not known to have ended: children of ours, or of a reaper.
     mains: HashMap<i32, u64>,
-    /// The reapers not yet reaped. That of a run with survivors (processes that the guard may not kill)
-    /// outlasts the run.
-    reapers: HashMap<i32, u64>,
+    reapers: Reapers,
     /// Somebody killed a reaper, so its run, or its survivors, may be among our children.
     lost_reaper: bool,
     strays: Strays,
@@ -116,21 +122,31 @@ impl EventLoop {
                 match event.data() {
                     SOCKET => self.read_requests()?,
                     SIGNALS => self.read_signals()?,
-                    TIMER => self.timer.wait()?,
-                    pipe if (pipe - PIPES).is_multiple_of(2) => {
-                        self.settle_start((pipe - PIPES) / 2);
+                    TIMER => {
+                        self.timer_is_at = None;
+                        self.timer.wait()?;
                     }
-                    report => self.read_report((report - PIPES) / 2),
+                    reaper if reaper >= REAPERS => {
+                        let pid = i32::try_from(reaper - REAPERS).unwrap_or(0);
+                        self.read_reaper(Reaper { pid }, true);
+                    }
+                    pipe => self.settle_start(pipe - PIPES),
                 }
             }
         }
     }
 
     fn set_timer(&mut self) -> io::Result<()> {
-        let due = self.runs.due().into_iter().chain(self.gone).min();
+        let due = self.runs.due().into_iter().chain(self.gone);
+        let due = due.chain(self.reapers.due()).min();
+        // A timer that fires early does no harm, so it need not be set for each change.
+        if due.is_none_or(|due| self.timer_is_at.is_some_and(|at| at <= due)) {
+            return Ok(());
+        }
         let Some(due) = due else {
-            return Ok(self.timer.unset()?);
+            return Ok(());
         };
+        self.timer_is_at = Some(due);
         // Relative, so that only `CLOCK_BOOTTIME` as this process reads it matters; never zero,
         // which would disarm it.
         let rest = due.remaining().max(Duration::from_nanos(1));
@@ -142,30 +158,37 @@ impl EventLoop {
         for _ in 0..BATCH {
             let mut buffer = std::mem::take(&mut self.buffer);
             let received = channel::receive(&self.socket, &mut buffer);
-            let request = received.map(|(len, fds)| (GuardRequest::read(&buffer[..len]), len, fds));
-            self.buffer = buffer;
-            match request {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-                Ok((_, 0, _)) => {
+            let more = match received {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(error) => Err(error),
+                Ok((0, _)) => {
                     self.daemon_gone();
-                    return Ok(());
+                    Ok(false)
                 }
-                Ok((Some(request), _, fds)) => self.handle(request, fds),
-                Ok((None, ..)) => {}
+                Ok((len, fds)) => {
+                    self.handle(&buffer[..len], &fds);
+                    Ok(true)
+                }
+            };
+            self.buffer = buffer;
+            if !more? {
+                break;
             }
         }
         Ok(())
     }
 
-    fn handle(&mut self, request: GuardRequest, mut fds: Vec<OwnedFd>) {
+    fn handle(&mut self, packet: &[u8], fds: &[OwnedFd]) {
         let now = BootInstant::now();
+        let Some(request) = GuardRequest::read(packet) else {
+            return;
+        };
         match request {
-            GuardRequest::Spawn(order) => self.spawn(&order, &fds),
+            GuardRequest::Spawn(order) => self.spawn(&order, packet, fds),
             GuardRequest::SpawnInFile => {
-                let order = fds.pop().and_then(spawning::order_in_file);
-                if let Some(order) = order {
-                    self.spawn(&order, &fds);
+                let file = fds.last().and_then(|file| file.try_clone().ok());
+                if let Some(order) = file.and_then(StartRequest::in_file) {
+                    self.spawn(&order, packet, fds);
                 }
             }
             GuardRequest::Extend(runs) => self.extend(now, &runs),
@@ -222,13 +245,8 @@ impl EventLoop {
     fn reap(&mut self) {
         let now = BootInstant::now();
         while let Some(Reaped { pid, status, usage }) = sys::reap_any() {
-            if let Some(serial) = self.reapers.remove(&pid) {
-                let status = Status::from_wait(status);
-                if status == reaper::NOTHING_LEFT {
-                    // It has waited for every process of the command, so this is the usage of all.
-                    self.note_usage(serial, usage);
-                }
-                self.reaper_ended(serial, status);
+            if self.reapers.contains(pid) {
+                self.reaper_ended(Reaper { pid });
                 continue;
             }
             let Some(serial) = self.mains.get(&pid).copied() else {
@@ -256,38 +274,56 @@ impl EventLoop {
         }
     }
 
-    /// Reads whether the main process of a run with a reaper has ended.
-    fn read_report(&mut self, serial: u64) {
-        let status = |run: &StartedRun| run.place.reaper()?.main_status();
-        let Some(status) = self.runs.get(serial).and_then(status) else {
-            return;
-        };
-        self.main_ended(BootInstant::now(), serial, status);
-        if let Some(reaper) = self.runs.get(serial).and_then(|run| run.place.reaper()) {
-            // From here on nothing is sent to the main process.
-            reaper.confirm();
+    /// Reads what a reaper reports. One that was reaped gets no reply.
+    fn read_reaper(&mut self, reaper: Reaper, is_there: bool) {
+        while let Some(socket) = self.reapers.socket(reaper) {
+            match ReaperMessage::receive(socket) {
+                Ok(Some(message)) => self.handle_reaper(reaper, message, is_there),
+                Ok(None) => return,
+                // Its end as a process follows.
+                Err(_) => self.reapers.close(reaper),
+            }
         }
     }
 
-    /// A reaper ends when nothing is left of its tree, or because somebody killed it. In that
-    /// case the kernel has killed the main process and made the rest our children.
-    fn reaper_ended(&mut self, serial: u64, status: Status) {
-        self.lost_reaper |= status != reaper::NOTHING_LEFT;
-        self.read_report(serial);
-        self.settle_start(serial);
+    fn handle_reaper(&mut self, reaper: Reaper, message: ReaperMessage, is_there: bool) {
+        let now = BootInstant::now();
+        let Some(serial) = self.reapers.run(reaper) else {
+            return;
+        };
+        match message {
+            ReaperMessage::Start(message) => self.start_went_on(serial, message),
+            ReaperMessage::Ended(status) => {
+                self.main_ended(now, serial, status);
+                // From here on nothing is sent to the main process.
+                if is_there {
+                    reaper.confirm();
+                }
+            }
+            ReaperMessage::NothingLeft { usage, reusable } => {
+                self.note_usage(serial, usage);
+                if let Some(run) = self.runs.get_mut(serial) {
+                    run.place = Containment::Empty;
+                }
+                self.reapers.is_free(reaper, reusable, now);
+            }
+        }
+    }
+
+    /// A reaper has ended. If it served a run, somebody has killed it: the kernel has killed the main
+    /// process and made the rest our children.
+    fn reaper_ended(&mut self, reaper: Reaper) {
+        self.read_reaper(reaper, false);
+        let Some(Some(serial)) = self.reapers.remove(reaper.pid) else {
+            return;
+        };
+        self.lost_reaper = true;
         let Some(run) = self.runs.get_mut(serial) else {
             return;
         };
-        if let Some(reaper) = run.place.reaper() {
-            let _ = self.epoll.delete(&reaper.report);
-        }
-        run.place = match status {
-            reaper::NOTHING_LEFT => Containment::Empty,
-            _ => Containment::Nowhere,
-        };
-        if let Main::Starting(None, pipe) = &run.main {
+        run.place = Containment::Nowhere;
+        if let Main::Starting(None, _) = &run.main {
             // Its child finds that its parent is gone and never becomes the command.
-            let _ = self.epoll.delete(pipe);
             self.runs.remove(serial);
             self.answer(GuardReply::Failed(serial, StartStep::Parent, libc::ESRCH));
         }
@@ -316,6 +352,7 @@ impl EventLoop {
         let now = BootInstant::now();
         let sends = self.runs.advance(now);
         self.send_to_trees(sends);
+        self.reapers.retire(now);
         for serial in self.trees_gone() {
             self.report_end(serial);
         }

@@ -2,22 +2,28 @@
 //!
 //! It is the nearest sub-reaper above the command, so every descendant whose parent ends becomes
 //! its child, whatever that descendant did to its session, its group and its environment. The
-//! kernel thereby keeps the trees of two runs apart, and the end of the reaper proves that
+//! kernel thereby keeps the trees of two runs apart, and a reaper without children proves that
 //! nothing of its tree is left. Runs with a control group need none.
 //!
 //! It is a fork of the guard that executes nothing, so it shares the guard's memory. It decides
 //! nothing either: deadlines and signals stay with the guard. Only when the guard has died does
 //! it act by itself, and kills its tree.
 //!
-//! Until the command is executed, it shares the reaper's memory (unless it runs as another user), so
-//! the reaper sleeps that long, and wakes at once if the command is killed. A command that waits for the
-//! instant of its start looks for the guard before it starts. A guard that dies after that leaves the
-//! command running for the instant until its reaper wakes and kills it.
+//! It serves one run at a time. When nothing is left of that run, it is free for another one
+//! ([`super::reapers`]), and ends when the guard closes its socket.
 //!
-//! Guard and reaper talk through two means. The reaper writes the wait status of the main process
-//! to a pipe and leaves that process unreaped, so that its number and its group stay its own. The
-//! guard replies with [`SEEN`] once it will signal neither any more.
+//! Until the command is executed, it shares the reaper's memory (unless it runs as another user), and
+//! the reaper waits that long. A command that waits for the instant of its start looks for the guard
+//! before it starts. A guard that dies after that leaves the command running for the instant until its
+//! reaper wakes and kills it.
+//!
+//! An order reaches the reaper as the packet that the daemon has sent, with a byte behind it that says
+//! whether the command joins its caller's process group, and with the same files and the permit. What
+//! becomes of the command follows on the same socket ([`ReaperMessage`]). The reaper reports the wait
+//! status of the main process and leaves that process unreaped, so that its number and its group stay
+//! its own. The guard replies with [`SEEN`] once it will signal neither any more.
 
+use std::cell::Cell;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -26,17 +32,15 @@ use nix::sys::prctl::{set_child_subreaper, set_name, set_pdeathsig};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 
-use super::child::{self, ChildContext, Failed};
-use crate::guard::Status;
-use crate::guard::sys::{self, Fork};
+use super::Dispositions;
+use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
+use crate::guard::sys::{self, Fork, SchedulingSettings, VforkStack};
 use crate::guard::tree::{self, Process};
-use crate::guard::wire::{StartRequest, StartStep};
+use crate::guard::wire::{GuardRequest, PACKET_MAX, StartRequest, StartStep};
+use crate::guard::{Session, Usage, channel};
 
 /// What the guard sends when it has read the status of the main process.
 pub(super) const SEEN: i32 = libc::SIGUSR2;
-
-/// How a reaper ends whose tree is gone. Any other end leaves its tree to the guard.
-pub(super) const NOTHING_LEFT: Status = Status::Code(0);
 
 /// What the kernel sends when the guard has died.
 const GUARD_DIED: Signal = Signal::SIGUSR1;
@@ -48,51 +52,107 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
-/// A run's reaper, as the guard knows it.
-#[derive(Debug)]
+/// The reaper of a run, as the guard knows it.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Reaper {
     pub(super) pid: i32,
-    /// Where the status of the main process arrives; closes with the reaper.
-    pub(super) report: OwnedFd,
 }
 
 impl Reaper {
-    /// Returns the wait status of the main process once the reaper has written it.
-    pub(super) fn main_status(&self) -> Option<i32> {
-        let mut status = [0_u8; 4];
-        match nix::unistd::read(&self.report, &mut status) {
-            Ok(4) => Some(i32::from_ne_bytes(status)),
-            _ => None,
-        }
-    }
-
     /// Lets the reaper reap the main process.
-    pub(super) fn confirm(&self) {
+    pub(super) fn confirm(self) {
         self.signal(SEEN);
     }
 
     /// Continues a reaper that was stopped; no effect on any other.
-    pub(super) fn go_on(&self) {
+    pub(super) fn go_on(self) {
         self.signal(libc::SIGCONT);
     }
 
-    fn signal(&self, signal: i32) {
+    fn signal(self, signal: i32) {
         // SAFETY: plain integers; the reaper is a child of the guard that was not reaped.
         unsafe { libc::kill(self.pid, signal) };
     }
 }
 
-/// The reaper's own ends of its pipes.
-pub(super) struct Pipes {
-    /// For the status of the main process.
-    pub(super) report: OwnedFd,
-    /// For the step at which the start failed; see [`child::error_pipe`].
-    pub(super) error: OwnedFd,
+/// What a reaper, or the child on its way to the command, tells the guard about the run that it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReaperMessage {
+    /// How far the start has come.
+    Start(ChildMessage),
+    /// The main process has ended with this wait status.
+    Ended(i32),
+    /// Nothing is left of the run.
+    NothingLeft {
+        /// What all of its processes have used.
+        usage: Usage,
+        /// Whether the reaper is as it was before, and may serve another run.
+        reusable: bool,
+    },
 }
 
-/// Becomes the reaper: forks the command, waits until nothing of its tree is left, and exits.
-pub(super) fn become_reaper(order: &StartRequest, around: &ChildContext<'_>, pipes: Pipes) -> ! {
-    let guard = around.parent;
+/// The first byte of a message; [`child::next_message`] has the other ones.
+const BEGAN: u8 = 64;
+const ENDED: u8 = 65;
+const NOTHING_LEFT: u8 = 66;
+
+/// The longest message.
+const MESSAGE_MAX: usize = 18;
+
+impl ReaperMessage {
+    pub(super) fn read(message: &[u8]) -> Option<Self> {
+        let (code, value) = message.split_first()?;
+        Some(match *code {
+            BEGAN => Self::Start(ChildMessage::Closed),
+            ENDED => Self::Ended(i32::from_ne_bytes(value.try_into().ok()?)),
+            NOTHING_LEFT => {
+                let (reusable, value) = value.split_first()?;
+                let (cpu, memory) = value.split_at_checked(8)?;
+                let cpu = u64::from_ne_bytes(cpu.try_into().ok()?);
+                Self::NothingLeft {
+                    usage: Usage {
+                        cpu: Duration::from_micros(cpu),
+                        peak_memory: u64::from_ne_bytes(memory.try_into().ok()?),
+                    },
+                    reusable: *reusable == 1,
+                }
+            }
+            _ => Self::Start(ChildMessage::read(message)?),
+        })
+    }
+
+    /// Receives a message without waiting; `None` if there is none, and an error once the reaper is gone.
+    pub(super) fn receive(socket: &OwnedFd) -> nix::Result<Option<Self>> {
+        use nix::sys::socket::{MsgFlags, recv};
+        let mut message = [0_u8; MESSAGE_MAX];
+        loop {
+            match recv(socket.as_raw_fd(), &mut message, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => return Err(Errno::EPIPE),
+                Ok(len) => return Ok(Self::read(&message[..len])),
+                // It has ended with an order unread; what it had sent before is there.
+                Err(Errno::EINTR | Errno::ECONNRESET) => {}
+                // There is none, or no memory for it.
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+}
+
+/// What a reaper inherits from the guard.
+pub(super) struct Inheritance<'a> {
+    pub(super) guard: Pid,
+    pub(super) session: Session,
+    /// The guard's end of the daemon's socket.
+    pub(super) daemon: &'a OwnedFd,
+    /// The guard as a descriptor.
+    pub(super) guard_itself: Option<&'a OwnedFd>,
+    pub(super) dispositions: &'a Dispositions,
+    /// The limit of open files the daemon was started with.
+    pub(super) files: (u64, u64),
+}
+
+/// Becomes a reaper: serves one run after another until the guard closes the socket.
+pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
     let set_up = || -> Result<SigSet, Errno> {
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGCHLD, GUARD_DIED, Signal::SIGUSR2] {
@@ -104,84 +164,212 @@ pub(super) fn become_reaper(order: &StartRequest, around: &ChildContext<'_>, pip
         let _ = set_name(c"cronlatch-run");
         Ok(signals)
     };
-    let signals = match set_up() {
-        Ok(signals) if getppid() == guard => signals,
-        Ok(_) => child::report(&Failed(StartStep::Parent, Errno::ESRCH), &pipes.error),
-        Err(errno) => child::report(&Failed(StartStep::Parent, errno), &pipes.error),
-    };
-    let main = match fork_command(order, around, &pipes.error) {
-        Ok(main) => main,
-        Err(failed) => child::report(&failed, &pipes.error),
-    };
-    // The child does the same; whichever is first, a signal to the group finds it.
-    let _ = setpgid(Pid::from_raw(main), around.group_of(main));
-    // Without this the guard would not see the pipe close when the command starts.
-    drop(pipes.error);
-    close_all_but(&pipes.report);
-    Tree {
-        guard,
-        main,
-        report: pipes.report,
-        main_is: MainProcess::Running,
+    match from.session {
+        Session::Own => close_all_but(socket, from.guard_itself),
+        // The command has what its caller left open.
+        Session::Callers => close(from.daemon),
     }
-    .outlive(&signals)
+    let signals = match set_up() {
+        Ok(signals) if getppid() == from.guard => signals,
+        _ => exit(1),
+    };
+    let mut stack = VforkStack::new();
+    let mut packet = vec![0; PACKET_MAX + 1];
+    let settings = SchedulingSettings::of_this_process();
+    while let Some(order) = Order::receive(socket, &mut packet) {
+        sys::forget_pending(&signals);
+        if getppid() != from.guard {
+            exit(1);
+        }
+        let started = order.start(from, socket, &mut stack);
+        drop(order);
+        if from.session == Session::Callers {
+            close_all_but(socket, from.guard_itself);
+        }
+        let usage = match started {
+            Ok(main) => {
+                let tree = Tree {
+                    guard: from.guard,
+                    main,
+                    socket,
+                    main_is: MainProcess::Running,
+                    usage: Usage::default(),
+                };
+                tree.outlive(&signals)
+            }
+            Err(failed) => {
+                child::note_failure(&failed, socket);
+                Usage::default()
+            }
+        };
+        let is_as_before = SchedulingSettings::of_this_process() == settings;
+        let reusable = is_as_before && from.session == Session::Own;
+        tell_nothing_left(socket, usage, reusable);
+    }
+    exit(0)
 }
 
-fn fork_command(
-    order: &StartRequest,
-    around: &ChildContext<'_>,
-    error: &OwnedFd,
-) -> Result<i32, Failed> {
-    let around = ChildContext {
-        parent: getpid(),
-        ..*around
-    };
-    let started = if order.user.is_some() {
-        // What becomes another user must not share the memory of this one, not even for an instant.
+/// Tells the guard what happened. It always fits.
+fn tell(socket: &OwnedFd, message: &[u8]) -> bool {
+    use std::os::fd::AsFd as _;
+    channel::send(socket.as_fd(), message, &[]).is_ok()
+}
+
+fn tell_nothing_left(socket: &OwnedFd, usage: Usage, reusable: bool) {
+    let mut message = [0_u8; MESSAGE_MAX];
+    message[0] = NOTHING_LEFT;
+    message[1] = u8::from(reusable);
+    let cpu = u64::try_from(usage.cpu.as_micros()).unwrap_or(u64::MAX);
+    message[2..10].copy_from_slice(&cpu.to_ne_bytes());
+    message[10..].copy_from_slice(&usage.peak_memory.to_ne_bytes());
+    tell(socket, &message);
+}
+
+/// A command to start, as the guard passes it on.
+struct Order {
+    request: StartRequest,
+    /// Input, output, error output.
+    stdio: Vec<OwnedFd>,
+    permit: Option<Permit>,
+    /// Whether the command joins the process group of its caller.
+    joins: bool,
+}
+
+impl Order {
+    /// Waits for the next order; `None` if the guard needs this reaper no more, or is gone.
+    fn receive(socket: &OwnedFd, packet: &mut [u8]) -> Option<Self> {
+        let (len, mut stdio) = channel::receive_waiting(socket, packet).ok()?;
+        let (joins, packet) = packet[..len].split_last()?;
+        let mut rest = stdio.split_off(stdio.len().min(3)).into_iter();
+        let request = match GuardRequest::read(packet)? {
+            GuardRequest::Spawn(request) => *request,
+            GuardRequest::SpawnInFile => StartRequest::in_file(rest.next()?)?,
+            _ => return None,
+        };
+        let permit = rest.next().map(Permit::from);
+        Some(Self {
+            request,
+            stdio,
+            permit,
+            joins: *joins == 1,
+        })
+    }
+
+    /// Starts the command and waits until its process has become it, or has failed to. Returns the
+    /// process id.
+    fn start(
+        &self,
+        from: &Inheritance<'_>,
+        socket: &OwnedFd,
+        stack: &mut VforkStack,
+    ) -> Result<i32, Failed> {
+        // What this process had no room for is missing.
+        if self.stdio.len() < 3 || self.permit.is_some() != self.request.start.is_some() {
+            return Err(Failed(StartStep::Receive, Errno::EMFILE));
+        }
+        let group = self.request.join.filter(|_| self.joins);
+        let around = ChildContext {
+            parent: getpid(),
+            guard: from.guard_itself,
+            permit: self.permit.as_ref(),
+            stdio: &self.stdio,
+            group: Pid::from_raw(group.unwrap_or(0)),
+            dispositions: from.dispositions,
+            files: from.files,
+        };
+        let started = if self.request.user.is_some() {
+            self.fork(&around, socket)
+        } else {
+            self.vfork(&around, socket, stack)
+        };
+        let (main, has_failed) = started.map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            Failed(StartStep::Fork, Errno::from_raw(errno))
+        })?;
+        if !has_failed {
+            tell(socket, &[BEGAN]);
+        }
+        Ok(main)
+    }
+
+    /// Returns the process id, and whether it has reported that it failed.
+    fn vfork(
+        &self,
+        around: &ChildContext<'_>,
+        socket: &OwnedFd,
+        stack: &mut VforkStack,
+    ) -> std::io::Result<(i32, bool)> {
+        let has_failed = Cell::new(false);
+        let mut body = || {
+            child::announce(socket);
+            let failed = child::become_command(&self.request, around);
+            has_failed.set(true);
+            child::report(&failed, socket)
+        };
+        // SAFETY: this process is a fork of the guard and has one thread. The child changes nothing in
+        // its memory but `has_failed` and the heap, of which it leaves some allocated: a reaper serves
+        // a limited number of runs.
+        let main = unsafe { sys::vfork_on(stack, &mut body) }?;
+        Ok((main, has_failed.get()))
+    }
+
+    /// The same. What becomes another user must not share the memory of this process, not even for an
+    /// instant.
+    fn fork(&self, around: &ChildContext<'_>, socket: &OwnedFd) -> std::io::Result<(i32, bool)> {
+        let (reading, writing) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         // SAFETY: this process is a fork of the guard and has one thread.
-        match unsafe { sys::fork(None) } {
-            Ok(Fork::Child) => run_command(order, &around, error),
-            Ok(Fork::Parent(pid)) => Ok(pid),
-            Err(error) => Err(error),
+        match unsafe { sys::fork(None) }? {
+            Fork::Child => {
+                child::announce(socket);
+                let failed = child::become_command(&self.request, around);
+                child::note_failure(&failed, &writing);
+                child::report(&failed, socket)
+            }
+            Fork::Parent(main) => {
+                // The child does the same; whichever is first, a signal to the group finds it.
+                let _ = setpgid(Pid::from_raw(main), around.group_of(main));
+                drop(writing);
+                Ok((main, sys::read_waiting(&reading, &mut [0]) > 0))
+            }
         }
-    } else {
-        // SAFETY: this process is a fork of the guard and has one thread. It does not depend on
-        // anything that the child changes in its memory.
-        unsafe { sys::vfork_on_own_stack(&mut || run_command(order, &around, error)) }
-    };
-    started.map_err(|error| {
-        let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        Failed(StartStep::Fork, Errno::from_raw(errno))
-    })
+    }
 }
 
-/// What the child does.
-fn run_command(order: &StartRequest, around: &ChildContext<'_>, error: &OwnedFd) -> ! {
-    child::announce(error);
-    child::report(&child::become_command(order, around), error)
+/// Closes what the guard had open: its socket and those of other reapers must close when the guard
+/// closes them, not when this process ends.
+fn close_all_but(socket: &OwnedFd, guard: Option<&OwnedFd>) {
+    let number = |fd: &OwnedFd| fd.as_raw_fd().unsigned_abs();
+    let mut keep = [number(socket), guard.map_or(0, number)];
+    keep.sort_unstable();
+    let mut first = 3;
+    for kept in keep.into_iter().filter(|kept| *kept >= 3) {
+        close_range(first, kept - 1);
+        first = kept + 1;
+    }
+    close_range(first, u32::MAX);
 }
 
-/// Closes what the guard had open: its socket and the output of the command must close when the
-/// guard and the command end, not when this process does.
-fn close_all_but(report: &OwnedFd) {
-    let keep = report.as_raw_fd().unsigned_abs();
-    let close = |first: u32, last: u32| {
-        if first <= last {
-            // SAFETY: plain integers. Nothing in this process uses the descriptors it inherited,
-            // and nothing drops their owners, for it leaves by `_exit`.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-        }
-    };
-    close(3, keep - 1);
-    close(keep + 1, u32::MAX);
+fn close(fd: &OwnedFd) {
+    let number = fd.as_raw_fd().unsigned_abs();
+    close_range(number, number);
+}
+
+fn close_range(first: u32, last: u32) {
+    if first <= last {
+        // SAFETY: plain integers. Nothing in this process uses the descriptors it inherited, and
+        // nothing drops their owners, for it leaves by `_exit`.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
 }
 
 /// What the reaper waits for.
-struct Tree {
+struct Tree<'a> {
     guard: Pid,
     main: i32,
-    report: OwnedFd,
+    socket: &'a OwnedFd,
     main_is: MainProcess,
+    /// What the processes have used that were reaped.
+    usage: Usage,
 }
 
 /// How far the main process has come.
@@ -194,29 +382,44 @@ enum MainProcess {
     Confirmed,
 }
 
-impl Tree {
-    fn outlive(mut self, signals: &SigSet) -> ! {
-        loop {
-            self.reap();
+impl Tree<'_> {
+    /// Waits until nothing is left. Returns what all processes have used.
+    fn outlive(mut self, signals: &SigSet) -> Usage {
+        while self.reap() {
             match signals.wait() {
-                Ok(Signal::SIGUSR2) => self.main_is = MainProcess::Confirmed,
+                // Anybody may send one, and the main process must be reported before it is reaped.
+                Ok(Signal::SIGUSR2) => {
+                    if self.main_is == MainProcess::Reported {
+                        self.main_is = MainProcess::Confirmed;
+                    }
+                }
                 // The parent-death signal also comes from anybody who may send one.
                 Ok(_) if getppid() == self.guard => {}
                 _ => self.kill(),
             }
         }
+        self.usage
     }
 
-    /// Reaps what has ended; exits when nothing is left.
-    fn reap(&mut self) {
-        while let Some(pid) = next_zombie() {
+    /// Reaps what has ended; says whether anything is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            let Ok(zombie) = sys::peek_any() else {
+                return false;
+            };
+            let Some(pid) = zombie else {
+                return true;
+            };
             if pid == self.main && self.main_is != MainProcess::Confirmed {
                 self.report_main();
                 if self.main_is != MainProcess::Confirmed {
-                    return;
+                    return true;
                 }
             }
-            sys::reap(pid);
+            if let Some(reaped) = sys::reap(pid) {
+                self.usage.cpu += reaped.usage.cpu;
+                self.usage.peak_memory = self.usage.peak_memory.max(reaped.usage.peak_memory);
+            }
         }
     }
 
@@ -227,10 +430,12 @@ impl Tree {
         let Some(status) = sys::peek_status(self.main) else {
             return;
         };
-        // It always fits. A guard that has closed its end does not care any more.
-        self.main_is = match nix::unistd::write(&self.report, &status.to_ne_bytes()) {
-            Ok(_) => MainProcess::Reported,
-            Err(_) => MainProcess::Confirmed,
+        let [a, b, c, d] = status.to_ne_bytes();
+        // A guard that has closed its end does not care any more.
+        self.main_is = if tell(self.socket, &[ENDED, a, b, c, d]) {
+            MainProcess::Reported
+        } else {
+            MainProcess::Confirmed
         };
     }
 
@@ -248,21 +453,15 @@ impl Tree {
                 killed.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
             };
             let denied = tree.iter().filter(|process| denied(process)).count();
-            self.reap();
+            if !self.reap() {
+                exit(0);
+            }
             if (denied > 0 && denied == tree.len()) || start.elapsed() > PATIENCE {
                 exit(1);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LAST_PAUSE);
         }
-    }
-}
-
-/// Returns a child that has ended, which stays unreaped. Exits when there are no children.
-fn next_zombie() -> Option<i32> {
-    match sys::peek_any() {
-        Ok(zombie) => zombie,
-        Err(_) => exit(0),
     }
 }
 

@@ -50,8 +50,8 @@ pub(super) struct StartedRun {
 #[derive(Debug)]
 pub(super) enum Main {
     /// The child is about to execute the command. The pipe reports which step failed, or closes. A
-    /// child of a reaper first writes its process id there.
-    Starting(Option<i32>, OwnedFd),
+    /// child of a reaper has none: it first reports its process id, and the rest, to the reaper's socket.
+    Starting(Option<i32>, Option<OwnedFd>),
     /// The command runs.
     Alive(i32),
     /// Ended and reaped: its number is no longer ours to signal.
@@ -87,7 +87,7 @@ pub(super) enum Containment {
     Cgroup(Cgroup),
     /// A sub-reaper that is alive.
     Reaper(Reaper),
-    /// The reaper has ended, as it does when nothing is left.
+    /// The reaper has reported that nothing is left.
     Empty,
     /// The reaper was killed: only the environment of the processes still names their run.
     Nowhere,
@@ -103,9 +103,9 @@ impl Containment {
     }
 
     /// The living reaper, if it is one.
-    pub(super) fn reaper(&self) -> Option<&Reaper> {
+    pub(super) fn reaper(&self) -> Option<Reaper> {
         match self {
-            Self::Reaper(reaper) => Some(reaper),
+            Self::Reaper(reaper) => Some(*reaper),
             Self::Cgroup(_) | Self::Empty | Self::Nowhere => None,
         }
     }

@@ -14,7 +14,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
-use super::{Dispositions, EventLoop, PACKET_MAX, SIGNALS, SOCKET, StartedRuns, Strays, TIMER};
+use super::{
+    Dispositions, EventLoop, PACKET_MAX, Reapers, SIGNALS, SOCKET, StartedRuns, Strays, TIMER,
+};
 use crate::guard::cgroup::Delegated;
 use crate::guard::launch::Session;
 use crate::guard::sys;
@@ -78,7 +80,9 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         socket,
         signals,
         timer,
+        timer_is_at: None,
         epoll,
+        session,
         me: getpid(),
         // Without it, what waits for its start does not see the guard die.
         itself: sys::pidfd_open(getpid().as_raw()).ok(),
@@ -86,7 +90,7 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         gone: None,
         runs: StartedRuns::default(),
         mains: HashMap::new(),
-        reapers: HashMap::new(),
+        reapers: Reapers::default(),
         lost_reaper: false,
         strays: Strays::default(),
         delegated: Delegated::find().ok(),
