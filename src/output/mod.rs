@@ -6,7 +6,8 @@
 //! written ends the storage of that run, never the run. The guard knows nothing of files, the store
 //! nothing of output, and this module nothing of processes and schedules.
 //!
-//! One run has one file, `JOB@RUN_ID.log`, in the directory `output` of the state directory. It is
+//! One run has one file, `JOB@RUN_ID.log`, in the directory `output` of the state directory, as soon as it
+//! writes something or has been in progress for a second ([`SILENT_FOR`]). It is
 //! locked (flock(2)) while the run is in progress, so that other processes can tell a run in progress
 //! from one whose daemon was killed. A run that writes more than half of `per_run` continues in files
 //! with a number behind their name, of which the newest two stay: the beginning and the end survive.
@@ -44,6 +45,10 @@ pub(crate) use reader::{OutputItem, Progress, RunReader, StoredRun};
 
 /// How long the end of a process waits for the disk to take the last output.
 pub(crate) const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// How long a run that writes nothing has no file. Most runs are short and succeed, and to create and to
+/// remove a file takes more time than all else that this host does for such a run.
+pub(crate) const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// The directory of the output of runs, in a state directory.
 pub(crate) fn directory_in(state: &Path) -> PathBuf {

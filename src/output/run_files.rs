@@ -106,8 +106,13 @@ impl RunFiles {
 
     /// Writes a note of cronlatch.
     pub(super) fn note(&mut self, note: &OutputNote) -> io::Result<()> {
+        self.note_of(Timestamp::now(), note)
+    }
+
+    /// The same, of an earlier instant.
+    pub(super) fn note_of(&mut self, at: Timestamp, note: &OutputNote) -> io::Result<()> {
         let mut buffer = Vec::new();
-        let at = Timestamp::now().to_string();
+        let at = at.to_string();
         entry::append(
             &mut buffer,
             (&at, OutputOrigin::Note),

@@ -327,3 +327,48 @@ async fn a_disk_that_hangs_delays_no_command_and_what_is_lost_is_counted() {
         "{notes:?}"
     );
 }
+
+#[tokio::test]
+async fn a_short_run_that_writes_nothing_and_succeeds_never_has_a_file() {
+    let state = tempfile::tempdir().expect("a directory");
+    let directory = directory_in(state.path());
+    fs::create_dir(&directory).expect("the state directory");
+    let permissions = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(&directory, permissions).expect("it is ours");
+    // A file that comes and goes changes the time of its directory.
+    let times = fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+    let opened = fs::File::open(&directory).expect("it is there");
+    opened.set_times(times).expect("it is ours");
+    let policy = policy(KeepOutput::Failures);
+    let (keeper, writer) = OutputKeeper::prepare(Some(directory.clone()), policy);
+    let fields = fields();
+    let output = keeper.begin(&fields);
+    output.end(RunEnd::Ended(Outcome::Succeeded, None), &fields);
+    drop(output);
+    writer.start().expect("a thread");
+    keeper.flush(Duration::from_secs(60)).await;
+    let metadata = fs::metadata(&directory).expect("it is there");
+    let modified = metadata.modified().expect("as on every Linux");
+    assert_eq!(modified, SystemTime::UNIX_EPOCH);
+}
+
+#[tokio::test]
+async fn a_run_in_progress_has_a_file_before_it_has_written_anything() {
+    let bench = KeeperBench::new(policy(KeepOutput::Failures));
+    let (fields, output) = bench.begin();
+    let name = format!("..@{}.log", fields.run);
+    let created = async {
+        while bench.files().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), created);
+    in_time.await.expect("it is created soon");
+    bench.settle().await;
+    let [(created, file)] = &bench.files()[..] else {
+        panic!("{:?}", bench.files());
+    };
+    assert_eq!(*created, name);
+    assert!(matches!(notes(file)[..], [OutputNote::Begun { .. }]));
+    output.end(RunEnd::Ended(Outcome::Succeeded, None), &fields);
+}

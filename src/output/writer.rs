@@ -1,11 +1,12 @@
 //! The thread that writes output files: it alone waits for the disk.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::SILENT_FOR;
 use super::command::{RunEnd, WriterCommand};
 use super::directory::Directory;
 use super::entry::{OutputNote, OutputOrigin, most_added};
@@ -21,6 +22,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(600);
 /// How long what was found of the free space is believed, and for how many bytes.
 const ROOM_BELIEVED: Duration = Duration::from_secs(1);
 const ROOM_STEP: u64 = 256 * 1024;
+
+/// A run in progress that has no file yet.
+#[derive(Debug)]
+struct SilentRun {
+    fields: RunFields,
+    at: Timestamp,
+    since: Instant,
+}
 
 /// A run in progress.
 #[derive(Debug)]
@@ -54,6 +63,10 @@ pub(super) struct OutputWriter {
     /// The directory, and what is in it, once it could be opened.
     place: Option<(Directory, Stored)>,
     runs: HashMap<u64, RunInProgress>,
+    /// The bytes of their files.
+    bytes_in_progress: u64,
+    /// Those without a file, the oldest first.
+    silent: BTreeMap<u64, SilentRun>,
     disk: DiskHealth,
     room: u64,
     room_known_at: Option<Instant>,
@@ -72,6 +85,8 @@ impl OutputWriter {
             inbox,
             place: None,
             runs: HashMap::new(),
+            bytes_in_progress: 0,
+            silent: BTreeMap::new(),
             disk: DiskHealth::Works,
             room: 0,
             room_known_at: None,
@@ -91,11 +106,16 @@ impl OutputWriter {
             self.look();
         }
         loop {
-            match self.inbox.recv_timeout(LOOK_EVERY) {
+            let silent = self.silent.first_key_value();
+            let wait = silent.map_or(LOOK_EVERY, |(_, run)| {
+                SILENT_FOR.saturating_sub(run.since.elapsed())
+            });
+            match self.inbox.recv_timeout(wait) {
                 Ok(command) => self.take(command),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
+            self.create_files(SILENT_FOR);
             if self.looked_at.elapsed() >= LOOK_EVERY {
                 self.look();
             }
@@ -104,7 +124,14 @@ impl OutputWriter {
 
     fn take(&mut self, command: WriterCommand) {
         match command {
-            WriterCommand::Begin { serial, fields } => self.begin(serial, *fields),
+            WriterCommand::Begin { serial, fields } => {
+                let run = SilentRun {
+                    fields: *fields,
+                    at: Timestamp::now(),
+                    since: Instant::now(),
+                };
+                self.silent.insert(serial, run);
+            }
             WriterCommand::Write {
                 serial,
                 at,
@@ -113,11 +140,13 @@ impl OutputWriter {
                 dropped,
                 budget,
             } => {
+                self.create_file(serial);
                 self.dropped(serial, dropped);
                 self.write(serial, (at, origin), &bytes);
                 budget.release(bytes.len());
             }
             WriterCommand::Attempt { serial, attempt } => {
+                self.create_file(serial);
                 self.note(serial, &OutputNote::Attempt { attempt });
             }
             WriterCommand::End {
@@ -125,11 +154,17 @@ impl OutputWriter {
                 end,
                 dropped,
             } => {
+                if self.silent.contains_key(&serial) && dropped == 0 && !self.keeps(&end) {
+                    self.silent.remove(&serial);
+                    return;
+                }
+                self.create_file(serial);
                 self.dropped(serial, dropped);
                 self.end(serial, end);
             }
             WriterCommand::Forget { serial } => {
-                if let Some(run) = self.runs.remove(&serial) {
+                self.create_file(serial);
+                if let Some(run) = self.remove(serial) {
                     self.keep(run);
                 }
             }
@@ -138,11 +173,27 @@ impl OutputWriter {
                 self.look();
             }
             // The receiver may have given up.
-            WriterCommand::Flush(done) => drop(done.send(())),
+            WriterCommand::Flush(done) => {
+                self.create_files(Duration::ZERO);
+                let _ = done.send(());
+            }
         }
     }
 
-    fn begin(&mut self, serial: u64, fields: RunFields) {
+    /// Creates the files of the runs that have had none for so long.
+    fn create_files(&mut self, silent_for: Duration) {
+        while let Some((serial, run)) = self.silent.first_key_value()
+            && run.since.elapsed() >= silent_for
+        {
+            self.create_file(*serial);
+        }
+    }
+
+    /// Creates the file of a run that has none yet.
+    fn create_file(&mut self, serial: u64) {
+        let Some(SilentRun { fields, at, .. }) = self.silent.remove(&serial) else {
+            return;
+        };
         let created = self.open_place().and_then(|(directory, _)| {
             let name = file_name(&fields.job, &fields.run);
             RunFiles::create(directory, name)
@@ -161,7 +212,7 @@ impl OutputWriter {
                     storing: Storing::Stores,
                 };
                 self.runs.insert(serial, run);
-                self.note(serial, &note);
+                self.stored(serial, 0, |run, _, _| run.files.note_of(at, &note));
             }
             Err(error) => {
                 let reason = self.reason(&error);
@@ -216,10 +267,12 @@ impl OutputWriter {
         let (Some(run), Some((directory, _))) = (self.runs.get_mut(&serial), &self.place) else {
             return;
         };
+        let before = run.files.bytes();
         let written = match full {
             Some(reason) => Err(reason),
             None => write(run, directory, limit).map_err(|error| error.to_string()),
         };
+        self.bytes_in_progress = self.bytes_in_progress + run.files.bytes() - before;
         self.room = self.room.saturating_sub(len);
         match written {
             Ok(()) => {}
@@ -229,7 +282,7 @@ impl OutputWriter {
 
     /// Makes room for so many bytes, within `total` and on the disk, or returns why there is none.
     fn make_room(&mut self, len: u64) -> Result<(), String> {
-        let own: u64 = self.runs.values().map(|run| run.files.bytes()).sum();
+        let own = self.bytes_in_progress;
         let total = self.policy.total;
         let Some((directory, stored)) = &mut self.place else {
             return Ok(());
@@ -273,8 +326,10 @@ impl OutputWriter {
         let note = OutputNote::Stopped {
             reason: reason.to_owned(),
         };
+        let before = run.files.bytes();
         // Without room for this either, the log alone has it.
         let _ = run.files.note(&note);
+        self.bytes_in_progress = self.bytes_in_progress + run.files.bytes() - before;
         self.report(&fields, reason);
     }
 
@@ -309,10 +364,29 @@ impl OutputWriter {
         }
     }
 
+    /// Whether the output of a run that has ended in this way stays.
+    fn keeps(&self, end: &RunEnd) -> bool {
+        let RunEnd::Ended(outcome, _) = end else {
+            return false;
+        };
+        match self.policy.keep {
+            KeepOutput::All => true,
+            KeepOutput::Failures => *outcome != Outcome::Succeeded,
+            KeepOutput::None => false,
+        }
+    }
+
+    fn remove(&mut self, serial: u64) -> Option<RunInProgress> {
+        let run = self.runs.remove(&serial)?;
+        self.bytes_in_progress -= run.files.bytes();
+        Some(run)
+    }
+
     fn end(&mut self, serial: u64, end: RunEnd) {
-        let Some(mut run) = self.runs.remove(&serial) else {
+        let Some(mut run) = self.remove(serial) else {
             return;
         };
+        let keeps = self.keeps(&end);
         let RunEnd::Ended(outcome, reason) = end else {
             return self.discard(run);
         };
@@ -331,11 +405,6 @@ impl OutputWriter {
         if run.storing == Storing::Stores && run.files.taken > 0 {
             self.works();
         }
-        let keeps = match self.policy.keep {
-            KeepOutput::All => true,
-            KeepOutput::Failures => outcome != Outcome::Succeeded,
-            KeepOutput::None => false,
-        };
         if keeps {
             self.keep(run);
         } else {

@@ -7,13 +7,13 @@ mod show;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::output::StdoutReader;
 use super::{Failure, Target, output};
 use crate::config::state_directory;
 use crate::names::{HostName, JobName};
-use crate::output::{Progress, RunReader, StoredRun, directory_in};
+use crate::output::{Progress, RunReader, SILENT_FOR, StoredRun, directory_in};
 use find::{FleetRun, NEWEST, RunState};
 use remote::{Printed, RemoteLogs};
 pub(super) use serve::over_http;
@@ -126,14 +126,17 @@ fn show_found(
             .map(|directory| stored_run(directory, &found.run_id));
         looks.find_map(Result::transpose).transpose()
     };
-    let mut stored = look()?;
-    if stored.is_none() && is_here && found.state == RunState::InProgress {
-        // Its file is created as it begins.
+    // While it has written nothing, its file is created a little later.
+    let created_by = Instant::now() + SILENT_FOR + LOOK_EVERY;
+    let may_be_created = || found.state == RunState::InProgress && Instant::now() < created_by;
+    loop {
+        if let Some(stored) = look()? {
+            return print(args, &stored);
+        }
+        if !is_here || !may_be_created() {
+            break;
+        }
         std::thread::sleep(LOOK_EVERY);
-        stored = look()?;
-    }
-    if let Some(stored) = stored {
-        return print(args, &stored);
     }
     if !is_here
         && !found.has_no_file()
@@ -141,7 +144,15 @@ fn show_found(
     {
         let remote = RemoteLogs::at(address, token_file)?;
         let mut printer = Printer::new(form(args), args.stream);
-        return match remote.print(&found.run_id, (&mut printer, args.stream), args.follow)? {
+        let printed = loop {
+            let to = (&mut printer, args.stream);
+            let printed = remote.print(&found.run_id, to, args.follow)?;
+            if !matches!(printed, Printed::NotKept) || !may_be_created() {
+                break printed;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        return match printed {
             Printed::Output => Ok(ExitCode::SUCCESS),
             Printed::Beginning => {
                 output::report(&format!(

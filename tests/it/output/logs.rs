@@ -108,6 +108,17 @@ jobs:
 }
 
 #[test]
+fn a_run_that_has_just_begun_and_has_written_nothing_is_found() {
+    let state = tempfile::tempdir().unwrap();
+    let list = "jobs:\n  - { name: job, every: 1s, command: exec sleep 1000 }\n";
+    let mut daemon = on(state.path(), list).start();
+    daemon.wait_log(&["started"]);
+    let shown = ask(state.path(), &daemon.list(), &["logs", "job"]).expect_code(0);
+    assert_eq!(shown.stdout, "");
+    daemon.kill();
+}
+
+#[test]
 fn the_follower_of_a_run_whose_daemon_is_killed_ends() {
     let state = tempfile::tempdir().unwrap();
     let list = "jobs:\n  - { name: job, every: 1s, command: 'echo begin; sleep 1000' }\n";
