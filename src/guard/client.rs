@@ -50,6 +50,8 @@ pub struct Running {
     run: RunId,
     serial: u64,
     stdio: Stdio,
+    /// The deadline that it was started with.
+    deadline: Option<BootInstant>,
     commands: mpsc::UnboundedSender<TaskCommand>,
 }
 
@@ -155,6 +157,7 @@ impl Processes {
             run: spawn.run,
             serial,
             stdio: spawn.stdio,
+            deadline: spawn.deadline,
             commands: self.shared.commands.clone(),
         })
     }
@@ -215,6 +218,10 @@ impl Running {
     /// The process tree now has until `to` to live; an instant that has passed, or one before its
     /// present deadline, is ignored.
     pub fn extend(&self, to: BootInstant) {
+        // For most runs it is the deadline that they were started with, and the guard has many of them.
+        if self.deadline.is_none_or(|deadline| to <= deadline) {
+            return;
+        }
         for packet in wire::extend([(self.run.as_str(), to)]) {
             let _ = self.commands.send(TaskCommand::Send(packet));
         }
@@ -255,6 +262,7 @@ impl ScriptedGuard {
             run: run.clone(),
             serial: 0,
             stdio: Stdio::Capture,
+            deadline: Some(BootInstant::BOOT),
             commands: sent,
         };
         let guard = Self {
