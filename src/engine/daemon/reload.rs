@@ -188,24 +188,17 @@ impl Daemon {
     }
 
     /// Applies a list that was read, or refuses it.
-    pub(super) async fn apply_list(
+    pub(super) fn apply_list(
         &mut self,
         read: ListRead,
-        ticker: &mut Ticker,
+        ticker: &Ticker,
         firings: &mut mpsc::UnboundedReceiver<Firing>,
     ) {
         if self.shutdown.is_some() {
             return;
         }
         let ListRead { cause, result } = read;
-        let mut judged = self.reloads.judge(result);
-        if let Ok(loaded) = &judged
-            && let Err(error) = ticker.make_room(loaded.list.jobs.len()).await
-        {
-            let error = format!("cannot schedule so many jobs: {error}");
-            judged = Err(NotApplied::Errors(ListErrors(vec![error])));
-        }
-        match judged {
+        match self.reloads.judge(result) {
             Ok(loaded) => {
                 // The log has the refusal, so it must have its end as well.
                 let was_refused = self.reloads.refused.take().is_some();

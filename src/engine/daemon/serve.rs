@@ -89,7 +89,7 @@ impl Daemon {
                 () = until(deadline) => self.deadline_passed(),
             }
             if let Some(read) = self.reloads.take_read() {
-                self.apply_list(read, &mut ticker, &mut firings).await;
+                self.apply_list(read, &ticker, &mut firings);
             }
         }
         ticker.stop().await?;

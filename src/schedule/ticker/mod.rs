@@ -3,10 +3,11 @@
 //! The library by itself polls every half second, keeps one fixed offset from UTC for each job,
 //! loses what does not fit into a channel of 200, and under load calls a job twice for one tick.
 //! Its storage trait avoids all this: [`board`] knows from our own [`crate::schedule::Schedule`] what is due when;
-//! [`storage`] reports a job to the library a little *before* its instant; the library calls the
-//! job back, and the callback sleeps to the exact instant and takes each occurrence from the board
-//! exactly once. If the library loses a report, it is repeated at the next poll. If it doubles one,
-//! the second finds nothing to take.
+//! [`storage`] tells the library that something is due a little *before* its instant; the library
+//! calls back, and the callback starts a task for each job that is due soon. The task sleeps to the
+//! exact instant and takes each occurrence from the board exactly once. If the library loses a
+//! report, it is repeated at the next poll. If it doubles one, the second finds nothing to take. The
+//! library knows one job only, so that its channels need not have room for all of them.
 //!
 //! Wall clocks are stepped. The ticker sleeps on the monotonic clock, for at most one second at a
 //! time, and reads the wall clock after each sleep. So
@@ -24,11 +25,11 @@ mod firing;
 mod storage;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use tokio::sync::{RwLock, broadcast, mpsc};
+use tokio::sync::mpsc;
 use tokio_cron_scheduler::{
-    Context, JobScheduler, JobSchedulerError, SimpleNotificationCode, SimpleNotificationStore,
+    JobScheduler, JobSchedulerError, SimpleNotificationCode, SimpleNotificationStore,
 };
 
 use self::alarm::Alarm;
@@ -38,8 +39,8 @@ pub use self::firing::{ClaimsAhead, Firing, HEAD_STARTS, MOST_AT_ONCE, Skipped, 
 use self::storage::{Callback, Storage};
 use crate::time::Timestamp;
 
-/// The capacity of the library's own channels, which are not used here.
-const UNUSED_CHANNEL: usize = 16;
+/// The capacity of each channel of the library. One call at a time is under way, every half second.
+const CHANNEL: usize = 64;
 
 /// The ticker cannot start or stop.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +57,6 @@ pub enum TickerError {
 pub struct Ticker {
     board: Arc<Board>,
     scheduler: JobScheduler,
-    /// How many jobs the channels of the library have room for.
-    capacity: usize,
 }
 
 impl Ticker {
@@ -76,32 +75,14 @@ impl Ticker {
         tx: mpsc::UnboundedSender<Firing>,
         clock: Arc<dyn WallClock>,
     ) -> Result<Self, TickerError> {
-        let capacity = jobs.len();
         let board = Arc::new(Board::new(jobs, tx, clock));
-        let scheduler = begin(&board, capacity).await?;
-        let ticker = Self {
-            board,
-            scheduler,
-            capacity,
-        };
+        let scheduler = begin(&board).await?;
+        let ticker = Self { board, scheduler };
         ticker.call_at_once();
         Ok(ticker)
     }
 
-    /// Makes room for `count` jobs. If it fails, the ticker continues as it is.
-    pub async fn make_room(&mut self, count: usize) -> Result<(), TickerError> {
-        if count > self.capacity {
-            // The channels of the library hold no more. Callbacks that have begun continue.
-            let capacity = count + count / 2;
-            let scheduler = begin(&self.board, capacity).await?;
-            let mut old = std::mem::replace(&mut self.scheduler, scheduler);
-            self.capacity = capacity;
-            old.shutdown().await?;
-        }
-        Ok(())
-    }
-
-    /// Replaces the jobs, for which [`Self::make_room`] has made room; see [`Board::replace`].
+    /// Replaces the jobs; see [`Board::replace`].
     pub fn replace(
         &self,
         jobs: Vec<TickerJob>,
@@ -114,9 +95,9 @@ impl Ticker {
 
     /// The library's next poll comes within half a second: too late for what is due before.
     fn call_at_once(&self) {
-        for job in self.board.due_soon() {
-            let id = storage::id_of(job);
-            self.scheduler.context.job_activation_tx.send(id).ok();
+        if !self.board.due_soon().is_empty() {
+            let calls = &self.scheduler.context.job_activation_tx;
+            calls.send(storage::SERVE_DUE).ok();
         }
     }
 
@@ -154,38 +135,18 @@ impl std::fmt::Debug for Ticker {
 }
 
 /// Starts the library on a board.
-async fn begin(board: &Arc<Board>, capacity: usize) -> Result<JobScheduler, TickerError> {
-    let mut scheduler = library(board, Alarm::start()?, capacity);
+async fn begin(board: &Arc<Board>) -> Result<JobScheduler, TickerError> {
+    let scheduler = JobScheduler::new_with_storage_and_code(
+        Box::new(Storage::new(Arc::clone(board))),
+        Box::<SimpleNotificationStore>::default(),
+        Box::new(Callback::new(board, Alarm::start()?)),
+        Box::<SimpleNotificationCode>::default(),
+        CHANNEL,
+    );
+    let mut scheduler = scheduler.await?;
     scheduler.init().await?;
     scheduler.start().await?;
     Ok(scheduler)
-}
-
-/// The library around our board. It is assembled by hand because its constructor gives all of its
-/// ten channels one size: sized for 10,000 jobs, they would take 13 MB.
-fn library(board: &Arc<Board>, alarm: Alarm, count: usize) -> JobScheduler {
-    let mut context = Context::new_with_channel_size(
-        Arc::new(RwLock::new(Box::new(Storage::new(Arc::clone(board))))),
-        Arc::new(RwLock::new(Box::new(SimpleNotificationStore::default()))),
-        Arc::new(RwLock::new(Box::new(Callback::new(board, alarm)))),
-        Arc::new(RwLock::new(Box::new(SimpleNotificationCode::default()))),
-        UNUSED_CHANNEL,
-    );
-    // One activation of each job may wait, and three notes on it.
-    context.job_activation_tx = broadcast::channel(count.max(UNUSED_CHANNEL)).0;
-    context.notify_tx = broadcast::channel(3 * count.max(UNUSED_CHANNEL)).0;
-    JobScheduler {
-        context: Arc::new(context),
-        inited: Arc::new(AtomicBool::new(false)),
-        job_creator: Arc::default(),
-        job_deleter: Arc::default(),
-        job_runner: Arc::default(),
-        notification_creator: Arc::default(),
-        notification_deleter: Arc::default(),
-        notification_runner: Arc::default(),
-        scheduler: Arc::default(),
-        shutdown_notifier: None,
-    }
 }
 
 #[cfg(test)]

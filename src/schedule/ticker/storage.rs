@@ -26,16 +26,10 @@ fn answer<T: Send + 'static>(value: T) -> StorageFuture<T> {
     Box::pin(ready(Ok(value)))
 }
 
-/// A job's id in the library: its number plus one, because the nil id is reserved.
-pub(super) fn id_of(job: usize) -> Uuid {
-    Uuid::from_u128(job as u128 + 1)
-}
+/// The one job that the library knows: to serve whatever is due soon. The nil id is reserved.
+pub(super) const SERVE_DUE: Uuid = Uuid::from_u128(1);
 
-fn job_of(id: Uuid) -> Option<usize> {
-    usize::try_from(id.as_u128().checked_sub(1)?).ok()
-}
-
-/// Tells the library which jobs to call now.
+/// Tells the library when to call.
 pub(super) struct Storage {
     board: Arc<Board>,
 }
@@ -88,14 +82,15 @@ impl DataStore<JobStoredData> for Storage {
 
 impl MetaDataStorage for Storage {
     fn list_next_ticks(&mut self) -> StorageFuture<Vec<JobAndNextTick>> {
-        let soon = self.board.due_soon().into_iter().map(|job| JobAndNextTick {
-            id: Some(id_of(job).into()),
+        let call = JobAndNextTick {
+            id: Some(SERVE_DUE.into()),
             job_type: JobType::OneShot.into(),
-            // Long past, so that the library calls the job at once; 0 would delete it.
+            // Long past, so that the library calls at once; 0 would delete the job.
             next_tick: 1,
             last_tick: None,
-        });
-        answer(soon.collect())
+        };
+        let is_due = !self.board.due_soon().is_empty();
+        answer(is_due.then_some(call).into_iter().collect())
     }
 
     /// The board alone decides what comes next.
@@ -116,7 +111,7 @@ impl MetaDataStorage for Storage {
 /// How long before an instant the alarm takes over: more than tokio's timers are late.
 const LAST_STRETCH: Duration = Duration::from_millis(3);
 
-/// The one callback that all jobs share.
+/// What the library calls: it takes all jobs that are due soon, and serves each in a task of its own.
 pub(super) struct Callback {
     code: Arc<RwLock<Box<JobToRunAsync>>>,
 }
@@ -125,11 +120,13 @@ impl Callback {
     pub(super) fn new(board: &Arc<Board>, alarm: Alarm) -> Self {
         let board = Arc::clone(board);
         let alarm = Arc::new(alarm);
-        let call: Box<JobToRunAsync> = Box::new(move |id, _scheduler| {
+        let call: Box<JobToRunAsync> = Box::new(move |_id, _scheduler| {
             let (board, alarm) = (Arc::clone(&board), Arc::clone(&alarm));
             Box::pin(async move {
-                if let Some(job) = job_of(id) {
-                    run(&board, &alarm, job).await;
+                for job in board.due_soon() {
+                    if board.arm(job) {
+                        tokio::spawn(serve(Arc::clone(&board), Arc::clone(&alarm), job));
+                    }
                 }
             })
         });
@@ -139,11 +136,8 @@ impl Callback {
     }
 }
 
-/// Sleeps to the exact instants of a job until none is near.
-async fn run(board: &Board, alarm: &Alarm, job: usize) {
-    if !board.arm(job) {
-        return;
-    }
+/// Sleeps to the exact instants of an armed job until none is near.
+async fn serve(board: Arc<Board>, alarm: Arc<Alarm>, job: usize) {
     while let CallbackStep::Sleep(duration) = board.step(job) {
         match duration.checked_sub(LAST_STRETCH) {
             Some(most) if !most.is_zero() => tokio::time::sleep(most).await,
