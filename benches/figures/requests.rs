@@ -47,7 +47,7 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
                 not_before: at(n),
                 deadline: Timestamp::now().plus(Duration::from_secs(3600)),
                 prev: Some(at(n - 1)),
-                fingerprint: Fingerprint("bench".to_owned()),
+                fingerprint: Fingerprint("bench".into()),
                 gap: None,
                 late: Late::Miss,
                 max_reruns: 0,

@@ -180,7 +180,7 @@ fn refuse_while_listed(
             )
         } else if !has_this_list {
             format!("it has another job list, which may name job {job}")
-        } else if listed.is_some_and(|job| job.enabled && job.hosts.matches(name)) {
+        } else if listed.is_some_and(|job| job.enabled && job.policies.hosts.matches(name)) {
             format!("its list names job {job}")
         } else {
             continue;

@@ -115,7 +115,10 @@ impl Pair<'_> {
     }
 
     fn equal_overlap(&self) -> Option<Warning> {
-        let (first, second) = (self.first_job.on_overlap, self.job.on_overlap);
+        let (first, second) = (
+            self.first_job.policies.on_overlap,
+            self.job.policies.on_overlap,
+        );
         if std::mem::discriminant(&first) == std::mem::discriminant(&second) {
             return None;
         }

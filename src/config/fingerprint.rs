@@ -4,21 +4,21 @@
 //! Neither depends on comments, the order of jobs and fields, or how a value is written. Builds of this
 //! program agree on both, because they are digests of a text that has one line for each field (`field`).
 
-use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
 use super::habits::has_pipefail_by_default;
-use super::model::{Job, JobList, OnOverlap};
+use super::model::{Job, JobList, JobPolicies, OnOverlap, ProcessSettings};
 use super::notify::{Alerts, NotifyTarget, Ping};
 use super::program::Command;
-use crate::store::{Fingerprint, ListedJobs, Retention};
+use crate::store::{Fingerprint, JobDigest, ListedJobs, Retention};
 
 /// The fingerprint of a job that has none yet.
 pub(super) fn none() -> Fingerprint {
-    Fingerprint(String::new())
+    Fingerprint("".into())
 }
 
 /// The identity of what determines when a job starts: schedule, zone and the delay by `jitter`.
@@ -34,8 +34,8 @@ pub(super) fn of_schedule(job: &Job) -> Fingerprint {
 /// The identity of a list: everything in it that changes what its hosts do, the store left out
 /// (hosts may reach the same one under different names).
 pub(super) fn of_list(list: &JobList) -> Fingerprint {
-    let named = list.jobs.iter().map(|job| (job.name.as_str(), &**job));
-    let jobs: BTreeMap<&str, &Job> = named.collect();
+    let mut jobs: Vec<&Job> = list.jobs.iter().map(|job| &**job).collect();
+    jobs.sort_by(|one, other| one.name.cmp(&other.name));
     let mut text = String::new();
     field(&mut text, "max_running", &list.max_running);
     field(&mut text, "drain_timeout", &list.drain_timeout.as_millis());
@@ -57,42 +57,41 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
     for target in &list.notify {
         describe_target(&mut text, target);
     }
-    for job in jobs.values() {
-        describe(&mut text, job);
+    let mut all = Sha256::new_with_prefix(&text);
+    let mut describer = Describer::default();
+    for job in jobs {
+        all.update(describer.describe(job));
     }
-    digest(&text)
+    fingerprint(all)
 }
 
 impl JobList {
     /// Returns the jobs in short, each with a digest of its definition, unless a part of the list was
     /// left out.
     pub fn listed_jobs(&self) -> Option<ListedJobs> {
-        let fingerprint = self.known_fingerprint()?.clone();
-        let digest_of = |job: &Job| {
-            let mut text = String::new();
-            describe(&mut text, job);
-            let mut digest = digest(&text).0;
-            // Enough to notice a change, and short, because a store keeps it for each of many jobs.
-            digest.truncate(8);
-            digest
-        };
-        let jobs = self.jobs.iter();
-        let jobs = jobs.map(|job| (job.name.to_string(), digest_of(job)));
-        Some(ListedJobs {
-            fingerprint,
-            jobs: jobs.collect(),
-        })
+        let fingerprint = self.known_fingerprint()?;
+        Some(listed_jobs(fingerprint.clone(), &self.jobs))
+    }
+}
+
+/// Returns the jobs of the list with this fingerprint in short.
+pub(crate) fn listed_jobs(fingerprint: Fingerprint, jobs: &[Arc<Job>]) -> ListedJobs {
+    let mut describer = Describer::default();
+    let digest_of = |job: &Arc<Job>| {
+        let digest = digest(describer.describe(job)).0;
+        // Enough to notice a change, and short, because a store keeps it for each of many jobs.
+        Some((job.name.clone(), JobDigest::parse(digest.get(..8)?)?))
+    };
+    ListedJobs {
+        fingerprint,
+        jobs: jobs.iter().filter_map(digest_of).collect(),
     }
 }
 
 /// Returns the names of the fields in which two definitions of a job differ, in the order in which the
 /// fingerprint of a list has them. `schedule` stands for the time zone, too.
 pub(crate) fn changed_fields(one: &Job, other: &Job) -> Vec<String> {
-    let described = |job: &Job| {
-        let mut text = String::new();
-        describe(&mut text, job);
-        text
-    };
+    let described = |job: &Job| Describer::default().describe(job).to_owned();
     let (one, other) = (described(one), described(other));
     let fields = |text: &str| -> Vec<(String, String)> {
         let fields = text.lines().filter_map(|line| line.split_once('='));
@@ -151,7 +150,51 @@ fn field(text: &mut String, name: &str, value: &dyn Debug) {
     let _ = writeln!(text, "{name}={value:?}");
 }
 
-fn describe(text: &mut String, job: &Job) {
+/// Describes jobs. Writing what a job shares with the one before is most of the work, and done once.
+#[derive(Default)]
+struct Describer {
+    text: String,
+    shared: Option<(SharedFields, String)>,
+}
+
+/// What [`describe_shared`] depends on.
+#[derive(PartialEq)]
+struct SharedFields {
+    policies: Arc<JobPolicies>,
+    process: Arc<ProcessSettings>,
+    alerts: Arc<Alerts>,
+    enabled: bool,
+}
+
+impl SharedFields {
+    fn of(job: &Job) -> Self {
+        Self {
+            policies: Arc::clone(&job.policies),
+            process: Arc::clone(&job.process),
+            alerts: Arc::clone(&job.alerts),
+            enabled: job.enabled,
+        }
+    }
+}
+
+impl Describer {
+    /// One line for each field of a job.
+    fn describe(&mut self, job: &Job) -> &str {
+        self.text.clear();
+        describe_own(&mut self.text, job);
+        let fields = SharedFields::of(job);
+        let last = self.shared.take().filter(|(last, _)| *last == fields);
+        let (_, shared) = self.shared.insert(last.unwrap_or_else(|| {
+            let mut text = String::new();
+            describe_shared(&mut text, job);
+            (fields, text)
+        }));
+        self.text += shared;
+        &self.text
+    }
+}
+
+fn describe_own(text: &mut String, job: &Job) {
     field(text, "name", &job.name);
     field(text, "schedule", &job.fingerprint.0);
     field(text, "jitter", &job.jitter.as_millis());
@@ -159,7 +202,7 @@ fn describe(text: &mut String, job: &Job) {
     field(text, "lock.key", &job.lock.key);
     field(text, "lock.scope", &job.lock.scope);
     field(text, "lock.ttl", &job.lock.ttl.as_millis());
-    match &job.command {
+    match &*job.command {
         Command::Argv(argv) => field(text, "argv", argv),
         Command::Shell {
             shell,
@@ -173,25 +216,40 @@ fn describe(text: &mut String, job: &Job) {
             }
         }
     }
-    match job.on_overlap {
+}
+
+fn describe_shared(text: &mut String, job: &Job) {
+    match job.policies.on_overlap {
         OnOverlap::Queue { limit } => field(text, "on_overlap", &limit),
         other => field(text, "on_overlap", &other),
     }
-    field(text, "start_deadline", &job.start_deadline.as_millis());
-    field(text, "catch_up", &job.catch_up);
-    field(text, "catch_up_window", &job.catch_up_window.as_millis());
-    field(text, "on_crash", &job.on_crash);
-    field(text, "on_lost", &job.on_lost);
-    field(text, "on_store_down", &job.on_store_down);
-    field(text, "timeout", &job.timeout.map(|t| t.as_millis()));
-    field(text, "kill_signal", &job.kill.signal);
-    field(text, "kill_grace", &job.kill.grace.as_millis());
-    let retry = job.retry.map(|r| {
+    field(
+        text,
+        "start_deadline",
+        &job.policies.start_deadline.as_millis(),
+    );
+    field(text, "catch_up", &job.policies.catch_up);
+    field(
+        text,
+        "catch_up_window",
+        &job.policies.catch_up_window.as_millis(),
+    );
+    field(text, "on_crash", &job.policies.on_crash);
+    field(text, "on_lost", &job.policies.on_lost);
+    field(text, "on_store_down", &job.policies.on_store_down);
+    field(
+        text,
+        "timeout",
+        &job.policies.timeout.map(|t| t.as_millis()),
+    );
+    field(text, "kill_signal", &job.policies.kill.signal);
+    field(text, "kill_grace", &job.policies.kill.grace.as_millis());
+    let retry = job.policies.retry.map(|r| {
         let (delay, max) = (r.delay.as_millis(), r.max_delay.as_millis());
         (r.attempts, delay, max, r.jitter)
     });
     field(text, "retry", &retry);
-    field(text, "success_exit_codes", &job.success_exit_codes);
+    field(text, "success_exit_codes", &job.policies.success_exit_codes);
     field(text, "user", &job.process.user);
     field(text, "group", &job.process.group);
     field(text, "umask", &job.process.umask);
@@ -199,17 +257,21 @@ fn describe(text: &mut String, job: &Job) {
     field(text, "working_dir", &job.process.working_dir);
     field(text, "env", &job.process.env);
     field(text, "env_file", &job.process.env_file);
-    field(text, "hosts", &job.hosts.0);
+    field(text, "hosts", &job.policies.hosts.0);
     field(text, "enabled", &job.enabled);
     describe_alerts(text, &job.alerts);
 }
 
 /// 16 hexadecimal digits of SHA-256: enough to tell apart, short enough to read.
 fn digest(text: &str) -> Fingerprint {
-    let digest = Sha256::digest(text.as_bytes());
+    fingerprint(Sha256::new_with_prefix(text))
+}
+
+fn fingerprint(digest: Sha256) -> Fingerprint {
+    let digest = digest.finalize();
     let mut hex = String::with_capacity(16);
     for byte in digest.iter().take(8) {
         let _ = write!(hex, "{byte:02x}");
     }
-    Fingerprint(hex)
+    Fingerprint(hex.into())
 }

@@ -1,6 +1,6 @@
 //! Reads one job: its mapping and `defaults:` become a [`Job`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::command;
 use super::fields::{JOB, RETRY};
 use super::fingerprint;
 use super::lock::{self, LockPart};
-use super::model::{HostPatterns, Job, OnOverlap, ProcessSettings, Retry};
+use super::model::{HostPatterns, Job, JobPolicies, OnOverlap, ProcessSettings, Retry};
 use super::node::{KeyValue, Node, Value};
 use super::notify::{self, Alerts, AlertsPart, NamedTarget};
 use super::policies::{Policies, idle, overlap};
@@ -17,8 +17,10 @@ use super::program::Command;
 use super::section::{Section, ValueError};
 use super::source::Span;
 use super::values;
-use super::when::{self, When};
+use super::when::{self, KnownSchedules, When};
 use crate::names::JobName;
+use crate::schedule::Schedule;
+use crate::store::Fingerprint;
 
 /// A job, and the positions that errors of later checks point at.
 #[derive(Debug)]
@@ -49,6 +51,7 @@ pub(super) fn read(
     entries: &[KeyValue],
     defaults: &[KeyValue],
     place: Span,
+    known: &mut KnownSchedules,
     problems: &mut Problems,
 ) -> JobPart {
     let meant = JOB.check(entries, problems);
@@ -60,7 +63,13 @@ pub(super) fn read(
     let lock = lock::read(section, name.as_ref(), policies.on_lost, problems);
     let on_overlap = overlap(section, &lock, problems);
     idle(section, &policies, on_overlap, &lock, &mut warnings);
-    let when = when::read(section, name_place, &meant, problems, &mut warnings);
+    let when = when::read(
+        section,
+        (name_place, &meant),
+        known,
+        problems,
+        &mut warnings,
+    );
     let command = command::read(section, name_place, &meant, problems, &mut warnings);
     let surroundings = ProcessSettings::read(section, problems);
     warnings.extend(command::doubts(section, command.as_ref(), &surroundings));
@@ -84,7 +93,7 @@ pub(super) fn read(
         retry,
         alerts: alerts.into(),
         enabled,
-        success_exit_codes: codes.unwrap_or_else(|| [0].into()).into(),
+        success_exit_codes: codes.unwrap_or_else(|| [0].into()),
         timeout,
     };
     let job = build(name.clone(), when, command, |name, when, command| {
@@ -113,7 +122,7 @@ struct OptionalFields {
     retry: Option<Retry>,
     alerts: Arc<Alerts>,
     enabled: bool,
-    success_exit_codes: Arc<BTreeSet<u8>>,
+    success_exit_codes: BTreeSet<u8>,
     timeout: Option<Duration>,
 }
 
@@ -124,13 +133,7 @@ impl OptionalFields {
             surroundings,
             ..
         } = self;
-        let mut job = Job {
-            kill: self.lock.kill,
-            lock: self.lock.policy(&name),
-            name,
-            schedule: when.schedule,
-            jitter: when.jitter,
-            command,
+        let policies = JobPolicies {
             on_overlap: self.on_overlap,
             start_deadline: policies.start_deadline,
             catch_up: policies.catch_up,
@@ -139,32 +142,55 @@ impl OptionalFields {
             on_lost: policies.on_lost,
             on_store_down: policies.on_store_down,
             timeout: self.timeout,
+            kill: self.lock.kill,
             retry: self.retry,
             success_exit_codes: self.success_exit_codes,
+            hosts: self.hosts,
+        };
+        Job {
+            lock: self.lock.policy(&name),
+            name,
+            schedule: when.schedule,
+            jitter: when.jitter,
+            command: command.into(),
+            policies: policies.into(),
             process: surroundings,
             alerts: self.alerts,
-            hosts: self.hosts,
             enabled: self.enabled,
+            // `SharedParts::complete` gives it its own.
             fingerprint: fingerprint::none(),
-        };
-        job.fingerprint = fingerprint::of_schedule(&job);
-        job
+        }
     }
 }
 
-/// Parts of the last job, which the next one shares if its own are equal: most jobs of a long list have
-/// those of `defaults:`.
+/// Parts of the jobs before, which the next one shares if its own are equal: most jobs of a long list have
+/// those of `defaults:`, and many have the same schedule.
 #[derive(Debug, Default)]
-pub(super) struct LastParts {
-    success_exit_codes: Arc<BTreeSet<u8>>,
+pub(super) struct SharedParts {
+    pub(super) schedules: KnownSchedules,
+    /// Of jobs with this schedule and this delay.
+    fingerprints: HashMap<(Schedule, Duration), Fingerprint>,
+    command: Option<Arc<Command>>,
+    policies: Option<Arc<JobPolicies>>,
     process: Arc<ProcessSettings>,
     alerts: Arc<Alerts>,
 }
 
-impl LastParts {
-    /// Lets a job share what it has in common with the last one.
-    pub(super) fn share_with(&mut self, job: &mut Job) {
-        share(&mut self.success_exit_codes, &mut job.success_exit_codes);
+impl SharedParts {
+    /// Gives a job its fingerprint, and lets it share what it has in common with those before.
+    pub(super) fn complete(&mut self, job: &mut Job) {
+        let known = (self.fingerprints).entry((job.schedule.clone(), job.delay()));
+        let fingerprint = known.or_insert_with(|| fingerprint::of_schedule(job));
+        job.fingerprint.clone_from(fingerprint);
+        share(
+            self.command.get_or_insert_with(|| Arc::clone(&job.command)),
+            &mut job.command,
+        );
+        share(
+            self.policies
+                .get_or_insert_with(|| Arc::clone(&job.policies)),
+            &mut job.policies,
+        );
         share(&mut self.process, &mut job.process);
         share(&mut self.alerts, &mut job.alerts);
     }

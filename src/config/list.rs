@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::environment::Environment;
 use super::fields::{JOB, NOT_IN_DEFAULTS};
 use super::http::{self, HttpSettings};
-use super::job::{self, JobPart, LastParts};
+use super::job::{self, JobPart, SharedParts};
 use super::model::{Job, JobList, OutputPolicy};
 use super::node::{KeyValue, Node, Value};
 use super::notify::{self, NamedTarget, TargetsPart};
@@ -353,12 +353,8 @@ fn top_level(roots: &[Vec<KeyValue>], problems: &mut Problems) -> Vec<KeyValue> 
     let mut seen: HashMap<String, Span> = HashMap::new();
     for root in roots {
         // A place to keep what anchors mark, as other programs have it.
-        let fields: Vec<KeyValue> = root
-            .iter()
-            .filter(|e| !e.key.starts_with("x-"))
-            .cloned()
-            .collect();
-        TOP.check(&fields, problems);
+        let fields = root.iter().filter(|e| !e.key.starts_with("x-"));
+        TOP.check(fields.clone(), problems);
         for entry in fields {
             if entry.key == "jobs" || !TOP.fields.contains(&entry.key.as_str()) {
                 continue;
@@ -374,7 +370,7 @@ fn top_level(roots: &[Vec<KeyValue>], problems: &mut Problems) -> Vec<KeyValue> 
                 ),
                 None => {
                     seen.insert(entry.key.clone(), entry.span);
-                    top.push(entry);
+                    top.push(entry.clone());
                 }
             }
         }
@@ -443,7 +439,7 @@ fn jobs(
     problems: &mut Problems,
 ) -> (Vec<JobPart>, Option<Span>) {
     let mut parts = Vec::new();
-    let mut last = LastParts::default();
+    let mut shared = SharedParts::default();
     let mut first = None;
     for entry in roots.iter().flatten().filter(|e| e.key == "jobs") {
         first.get_or_insert(entry.span);
@@ -453,9 +449,15 @@ fn jobs(
                 for node in list {
                     match &node.value {
                         Value::Map(fields) => {
-                            let mut part = job::read(fields, defaults, node.span, problems);
+                            let mut part = job::read(
+                                fields,
+                                defaults,
+                                node.span,
+                                &mut shared.schedules,
+                                problems,
+                            );
                             if let Some(job) = &mut part.job {
-                                last.share_with(job);
+                                shared.complete(job);
                             }
                             parts.push(part);
                         }

@@ -15,7 +15,8 @@ pub(super) fn warnings(parts: &[JobPart], environment: &Environment) -> Vec<Warn
     let host = environment.host();
     let runs_here = |job: &Job| {
         job.enabled
-            && (job.hosts.0.is_empty() || host.as_ref().is_some_and(|h| job.hosts.matches(h)))
+            && (job.policies.hosts.0.is_empty()
+                || host.as_ref().is_some_and(|h| job.policies.hosts.matches(h)))
     };
     let mut needed: BTreeMap<Need<'_>, (Span, usize)> = BTreeMap::new();
     for part in parts {
@@ -45,7 +46,7 @@ fn needs(job: &Job) -> Vec<Need<'_>> {
     let mut needs = Vec::new();
     needs.extend(job.process.user.as_deref().map(Need::User));
     needs.extend(job.process.group.as_deref().map(Need::Group));
-    if let Command::Shell { shell, .. } = &job.command {
+    if let Command::Shell { shell, .. } = &*job.command {
         needs.extend(shell.to_str().map(Need::Shell));
     }
     needs

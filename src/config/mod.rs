@@ -76,8 +76,8 @@ pub(crate) use self::fingerprint::changed_fields;
 pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::http::{HttpSettings, ListenAddress};
 pub use self::model::{
-    CatchUp, HostPatterns, Job, JobList, KeepOutput, KillPlan, LockPolicy, OnCrash, OnLost,
-    OnOverlap, OnStoreDown, OutputPolicy, Retry, Scope,
+    CatchUp, HostPatterns, Job, JobList, JobPolicies, KeepOutput, KillPlan, LockPolicy, OnCrash,
+    OnLost, OnOverlap, OnStoreDown, OutputPolicy, Retry, Scope,
 };
 pub use self::notify::{
     Alerts, Channel, HttpTarget, HttpUrl, InvalidUrl, JobEvent, LATE_AFTER, MailTarget,

@@ -109,35 +109,13 @@ pub struct Job {
     /// Its lock.
     pub lock: LockPolicy,
     /// What it runs.
-    pub command: Command,
-    /// What happens when the lock is held at its instant.
-    pub on_overlap: OnOverlap,
-    /// Later than this after its instant it is not started.
-    pub start_deadline: Duration,
-    /// What happens to past occurrences that no host decided.
-    pub catch_up: CatchUp,
-    /// How old an occurrence may be to be caught up.
-    pub catch_up_window: Duration,
-    /// What happens when its host dies under it.
-    pub on_crash: OnCrash,
-    /// What happens when its lease is lost.
-    pub on_lost: OnLost,
-    /// What happens while the store does not reply.
-    pub on_store_down: OnStoreDown,
-    /// How long one attempt may take.
-    pub timeout: Option<Duration>,
-    /// How an attempt is ended.
-    pub kill: KillPlan,
-    /// Further attempts after a failure.
-    pub retry: Option<Retry>,
-    /// Exit codes that mean success.
-    pub success_exit_codes: Arc<BTreeSet<u8>>,
+    pub command: Arc<Command>,
+    /// What happens when it cannot simply run, and how its attempts end.
+    pub policies: Arc<JobPolicies>,
     /// What its processes run in.
     pub process: Arc<ProcessSettings>,
     /// The targets that are notified of its outcomes.
     pub alerts: Arc<Alerts>,
-    /// The hosts that may run it.
-    pub hosts: HostPatterns,
     /// False: neither scheduled nor caught up; `trigger` still works.
     pub enabled: bool,
     /// The identity of schedule, time zone and jitter.
@@ -181,6 +159,35 @@ impl Job {
         let number = head.iter().fold(0_u64, |n, b| (n << 8) | u64::from(*b));
         Duration::from_millis(number % millis)
     }
+}
+
+/// What happens to a job when it cannot simply run, how its attempts end, and where it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobPolicies {
+    /// What happens when the lock is held at its instant.
+    pub on_overlap: OnOverlap,
+    /// Later than this after its instant it is not started.
+    pub start_deadline: Duration,
+    /// What happens to past occurrences that no host decided.
+    pub catch_up: CatchUp,
+    /// How old an occurrence may be to be caught up.
+    pub catch_up_window: Duration,
+    /// What happens when its host dies under it.
+    pub on_crash: OnCrash,
+    /// What happens when its lease is lost.
+    pub on_lost: OnLost,
+    /// What happens while the store does not reply.
+    pub on_store_down: OnStoreDown,
+    /// How long one attempt may take.
+    pub timeout: Option<Duration>,
+    /// How an attempt is ended.
+    pub kill: KillPlan,
+    /// Further attempts after a failure.
+    pub retry: Option<Retry>,
+    /// Exit codes that mean success.
+    pub success_exit_codes: BTreeSet<u8>,
+    /// The hosts that may run it.
+    pub hosts: HostPatterns,
 }
 
 /// What the processes of a job run in.
@@ -229,7 +236,7 @@ pub enum Scope {
 }
 
 /// `on_overlap`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnOverlap {
     /// The new occurrence is skipped.
     Skip,
@@ -243,7 +250,7 @@ pub enum OnOverlap {
 }
 
 /// `catch_up`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CatchUp {
     /// Nothing is caught up.
     None,
@@ -254,7 +261,7 @@ pub enum CatchUp {
 }
 
 /// `on_crash`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnCrash {
     /// The run is recorded as interrupted.
     Ignore,
@@ -268,7 +275,7 @@ pub enum OnCrash {
 pub use crate::ground::OnLost;
 
 /// `on_store_down`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnStoreDown {
     /// Ask again until the start deadline.
     Wait,

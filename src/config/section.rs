@@ -81,9 +81,14 @@ pub(super) struct Vocabulary {
 impl Vocabulary {
     /// Reports unknown and doubled keys. Returns the fields that were probably meant, which are
     /// then not missing.
-    pub(super) fn check(&self, entries: &[KeyValue], problems: &mut Problems) -> Vec<&'static str> {
+    pub(super) fn check<'a>(
+        &self,
+        entries: impl IntoIterator<Item = &'a KeyValue>,
+        problems: &mut Problems,
+    ) -> Vec<&'static str> {
+        let entries = entries.into_iter();
         let mut meant = Vec::new();
-        let mut seen: HashMap<&str, Span> = HashMap::with_capacity(entries.len());
+        let mut seen: HashMap<&str, Span> = HashMap::with_capacity(entries.size_hint().0);
         for entry in entries {
             if let Some(&first) = seen.get(entry.key.as_str()) {
                 problems.add(doubled(entry, first));

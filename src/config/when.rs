@@ -1,5 +1,6 @@
 //! `schedule:`, `every:`, `timezone:` and `jitter:`.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono_tz::Tz;
@@ -22,11 +23,44 @@ pub(super) struct When {
     pub(super) zone_by_default: bool,
 }
 
+/// The schedules of the jobs before, by their texts. Jobs with the same text share one.
+#[derive(Debug, Default)]
+pub(super) struct KnownSchedules {
+    cron: HashMap<Tz, HashMap<String, Schedule>>,
+    every: HashMap<String, Schedule>,
+}
+
+impl KnownSchedules {
+    fn cron(&mut self, node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
+        let known = self.cron.entry(zone).or_default();
+        Self::of_text(known, node, |node| cron(node, zone))
+    }
+
+    fn every(&mut self, node: &Node) -> Result<Schedule, ValueError> {
+        Self::of_text(&mut self.every, node, every)
+    }
+
+    fn of_text(
+        known: &mut HashMap<String, Schedule>,
+        node: &Node,
+        read: impl FnOnce(&Node) -> Result<Schedule, ValueError>,
+    ) -> Result<Schedule, ValueError> {
+        if let Some(schedule) = node.text().and_then(|text| known.get(text)) {
+            return Ok(schedule.clone());
+        }
+        let schedule = read(node)?;
+        if let Some(text) = node.text() {
+            known.insert(text.to_owned(), schedule.clone());
+        }
+        Ok(schedule)
+    }
+}
+
 /// Reads when a job is due; `None` if that is invalid.
 pub(super) fn read(
     section: Section<'_>,
-    place: Span,
-    meant: &[&str],
+    (place, meant): (Span, &[&str]),
+    known: &mut KnownSchedules,
     problems: &mut Problems,
     warnings: &mut Vec<Warning>,
 ) -> Option<When> {
@@ -35,11 +69,12 @@ pub(super) fn read(
         let doubt = entry.value.text().and_then(zone::doubtful);
         warnings.extend(doubt.map(|text| Warning::new(entry.value.span, text)));
     }
-    let read_cron = |problems: &mut Problems| {
-        section.read("schedule", problems, |n| cron(n, zone.unwrap_or(Tz::UTC)))
+    let read_cron = |known: &mut KnownSchedules, problems: &mut Problems| {
+        let zone = zone.unwrap_or(Tz::UTC);
+        section.read("schedule", problems, |node| known.cron(node, zone))
     };
     let schedule = match (section.entry("schedule"), section.entry("every")) {
-        (Some(_), None) => read_cron(problems),
+        (Some(_), None) => read_cron(known, problems),
         (None, Some(_)) => {
             if let Some(zone) = section.own_entry("timezone") {
                 warnings.push(Warning::new(
@@ -48,12 +83,12 @@ pub(super) fn read(
                      interval since 1970 in UTC",
                 ));
             }
-            section.read("every", problems, every)
+            section.read("every", problems, |node| known.every(node))
         }
         (Some(schedule), Some(every)) => {
             // Both are checked, because either may be the one that the user keeps.
-            read_cron(problems);
-            section.read("every", problems, self::every);
+            read_cron(known, problems);
+            section.read("every", problems, |node| known.every(node));
             problems.add(
                 Problem::new(every.span, "a job has either `schedule` or `every`")
                     .other(schedule.span, "`schedule` is at"),

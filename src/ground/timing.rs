@@ -50,7 +50,7 @@ pub fn kill_at(end: BootInstant) -> BootInstant {
 }
 
 /// What happens to a job whose lease is lost (`on_lost`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnLost {
     /// The job is killed before its lease can end in the store.
     Kill,

@@ -233,7 +233,7 @@ async fn every_metric_of_the_catalog_is_on_a_page_and_its_samples_follow_it() {
         readiness: Readiness::Ready,
         store: StoreReachability::Up,
         clock_offset_ms: Some(-12),
-        list: Fingerprint("f".to_owned()),
+        list: Fingerprint("f".into()),
         newest_list: ListState::InForce,
         unusable_keys: 0,
         held_back: 0,

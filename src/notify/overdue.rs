@@ -403,7 +403,7 @@ impl Look {
                     not_before: at,
                     deadline: now.plus(PATIENCE),
                     prev: None,
-                    fingerprint: Fingerprint("overdue".to_owned()),
+                    fingerprint: Fingerprint("overdue".into()),
                     gap: None,
                     late: Late::Leave,
                     max_reruns: 0,

@@ -47,7 +47,8 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
 
 fn load(subject: &Subject) -> Option<Load> {
     let list = subject.list.as_ref()?;
-    let mine = |job: &&Arc<crate::config::Job>| job.enabled && job.hosts.matches(&subject.host);
+    let mine =
+        |job: &&Arc<crate::config::Job>| job.enabled && job.policies.hosts.matches(&subject.host);
     let jobs = list.jobs.iter().filter(mine).count();
     let max = list.max_running.map_or(jobs, |max| max.get().min(jobs));
     Some(Load {

@@ -33,10 +33,10 @@ pub(crate) fn commonest(hosts: &[HostReport]) -> Option<&Fingerprint> {
 /// The jobs of a list are read only if it differs, once for each list.
 pub(crate) async fn others(
     store: &dyn Store,
-    own: Option<ListedJobs>,
+    own: Option<&JobList>,
     hosts: &[HostReport],
 ) -> Vec<OtherList> {
-    let reference = own.as_ref().map(|own| &own.fingerprint);
+    let reference = own.and_then(JobList::known_fingerprint);
     let Some(reference) = reference.or_else(|| commonest(hosts)).cloned() else {
         return Vec::new();
     };
@@ -45,7 +45,7 @@ pub(crate) async fn others(
     if differing.is_empty() {
         return Vec::new();
     }
-    let own = match own {
+    let own = match own.and_then(JobList::listed_jobs) {
         None => read(store, &reference).await,
         own => own,
     };
@@ -73,8 +73,7 @@ async fn read(store: &dyn Store, list: &Fingerprint) -> Option<ListedJobs> {
 /// The hosts whose list differs from this one, or from that of most hosts.
 pub(super) async fn look(store: &dyn Store, list: Option<&JobList>) -> Vec<Finding> {
     let hosts = store.hosts().await.unwrap_or_default();
-    let own = list.and_then(JobList::listed_jobs);
-    let than = match own {
+    let than = match list.and_then(JobList::known_fingerprint) {
         Some(_) => "this list",
         None => "the list of most hosts",
     };
@@ -89,6 +88,6 @@ pub(super) async fn look(store: &dyn Store, list: Option<&JobList>) -> Vec<Findi
             "deploy the same list to all hosts, and reload their daemons",
         )
     };
-    let others = others(store, own, &hosts).await;
+    let others = others(store, list, &hosts).await;
     others.into_iter().map(finding).collect()
 }

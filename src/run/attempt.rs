@@ -123,8 +123,8 @@ impl RunDriver<'_> {
     async fn follow(&mut self, running: Running, control: &mut RunControl) -> AttemptResult {
         let job = &self.assignment.job;
         let limits = Limits {
-            timeout: job.timeout,
-            on_lost: job.on_lost,
+            timeout: job.policies.timeout,
+            on_lost: job.policies.on_lost,
         };
         let mut supervisor = AttemptSupervisor {
             fields: &self.fields,
@@ -182,7 +182,7 @@ impl RunDriver<'_> {
     }
 
     fn judge_status(&self, exit: &Exit) -> (Outcome, Option<String>) {
-        let good = &self.assignment.job.success_exit_codes;
+        let good = &self.assignment.job.policies.success_exit_codes;
         let succeeded = match exit.status {
             Status::Code(code) => u8::try_from(code).is_ok_and(|code| good.contains(&code)),
             Status::Signal(_) => false,

@@ -72,8 +72,8 @@ pub(super) async fn prepare(
         start: None,
         start_until: None,
         deadline: None,
-        signal: job.kill.signal,
-        grace: job.kill.grace,
+        signal: job.policies.kill.signal,
+        grace: job.policies.kill.grace,
         stdio: Stdio::Capture,
     })
 }

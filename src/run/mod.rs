@@ -170,7 +170,7 @@ impl Assignment {
         spawn.start = self.start_of(attempt);
         // `on_lost: continue` lets a run outlive its lease, but not begin after it.
         spawn.start_until = kill_at.filter(|_| self.is_first(attempt));
-        spawn.deadline = kill_at.filter(|_| self.job.on_lost == OnLost::Kill);
+        spawn.deadline = kill_at.filter(|_| self.job.policies.on_lost == OnLost::Kill);
     }
 
     /// How long it is until the run may start.
@@ -317,7 +317,7 @@ impl<'a> RunDriver<'a> {
             Authority::Granted { grant, terms } => Some(tools.watchdog.hold(NewLease {
                 grant: grant.clone(),
                 run: Some(assignment.granted_run(*terms, started_at)),
-                guarded: assignment.job.on_lost.into(),
+                guarded: assignment.job.policies.on_lost.into(),
                 renew_until: None,
                 while_held: None,
             })),
@@ -360,7 +360,7 @@ impl<'a> RunDriver<'a> {
                 // Retries are for the command. Another host may start it at once.
                 return (verdict, starts);
             }
-            let Some(retry) = self.assignment.job.retry else {
+            let Some(retry) = self.assignment.job.policies.retry else {
                 return (verdict, starts);
             };
             let made = before + tries;
@@ -407,7 +407,7 @@ impl<'a> RunDriver<'a> {
         };
         loop {
             match store.note_attempt(&attempt).await {
-                Ok(false) if must && self.assignment.job.on_lost == OnLost::Kill => {
+                Ok(false) if must && self.assignment.job.policies.on_lost == OnLost::Kill => {
                     let why = "the ledger has closed this run; no further attempt".to_owned();
                     return Err((Some(Outcome::LeaseLost), why));
                 }
@@ -432,7 +432,7 @@ impl<'a> RunDriver<'a> {
         control: &mut RunControl,
     ) -> Result<(), (Option<Outcome>, String)> {
         if let Some(lost) = self.lease.noticed_loss()
-            && self.assignment.job.on_lost == OnLost::Kill
+            && self.assignment.job.policies.on_lost == OnLost::Kill
         {
             let why = self.lease.explain(lost);
             return Err((Some(Outcome::LeaseLost), why));
@@ -448,7 +448,7 @@ impl<'a> RunDriver<'a> {
                     None => (None, "no further attempt: the daemon is stopping".to_owned()),
                 }),
                 lost = self.lease.next_loss() => {
-                    if self.assignment.job.on_lost == OnLost::Kill {
+                    if self.assignment.job.policies.on_lost == OnLost::Kill {
                         let why = format!("{} before the next attempt", self.lease.explain(lost));
                         return Err((Some(Outcome::LeaseLost), why));
                     }

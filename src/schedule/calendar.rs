@@ -15,7 +15,7 @@ const FIRST_YEAR: i32 = 1;
 const LAST_YEAR: i32 = 9999;
 
 /// The times of day, months and days of an expression.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Calendar {
     /// Bits 0 to 59.
     pub(super) seconds: u64,
@@ -29,7 +29,7 @@ pub(super) struct Calendar {
 }
 
 /// The days of an expression: its day-of-month and weekday fields.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Days {
     /// Bits 1 to 31.
     pub(super) of_month: u32,
@@ -41,7 +41,7 @@ pub(super) struct Days {
 }
 
 /// The weekday field: bit 0 is Sunday in each mask.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Weekdays {
     /// Every week.
     pub(super) every: u8,
@@ -52,7 +52,7 @@ pub(super) struct Weekdays {
 }
 
 /// How the two day fields are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Join {
     /// One of them begins with `*`.
     Both,

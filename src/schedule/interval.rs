@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 const LONGEST: i64 = 1000 * 365 * 86_400_000;
 
 /// A period, in whole milliseconds, at least a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Interval {
     millis: i64,
 }

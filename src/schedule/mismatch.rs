@@ -31,12 +31,12 @@ impl Schedule {
         if self.is_occurrence(at) {
             return None;
         }
-        let calendar = match &self.rule {
+        let calendar = match &self.0.rule {
             Rule::Fixed(calendar) | Rule::Wildcard(calendar) => calendar,
             Rule::Every(interval) => return Some(Mismatch::Period(interval.period())),
         };
-        let local = at.to_utc().with_timezone(&self.zone);
-        let texts: Vec<&str> = self.text.split(' ').collect();
+        let local = at.to_utc().with_timezone(&self.0.zone);
+        let texts: Vec<&str> = self.0.text.split(' ').collect();
         // With five fields the second is 0.
         let (seconds, texts) = match texts.as_slice() {
             [second, rest @ ..] if texts.len() == 6 => (*second, rest),

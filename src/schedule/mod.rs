@@ -49,20 +49,24 @@ const YEAR_TEN_THOUSAND: i64 = 253_402_300_800;
 
 /// When a job is due: an infinite set of instants.
 ///
-/// Two schedules are equal when their texts (see [`Display`](fmt::Display)) and zones are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schedule {
+/// Two schedules are equal when their texts (see [`Display`](fmt::Display)) and zones are. Clones share
+/// their memory.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Schedule(Arc<Definition>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Definition {
     rule: Rule,
     zone: Tz,
-    text: Arc<str>,
+    text: Box<str>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 enum Rule {
     /// Cron text without `*` in minute and hour: at most once per local time.
-    Fixed(Arc<Calendar>),
+    Fixed(Calendar),
     /// Cron text whose minute or hour begins with `*`: at every matching instant.
-    Wildcard(Arc<Calendar>),
+    Wildcard(Calendar),
     /// `every:`.
     Every(Interval),
 }
@@ -75,36 +79,37 @@ impl Schedule {
     /// the dialect.
     pub fn cron(text: &str, zone: Tz) -> Result<Self, CronError> {
         let parsed = parse::cron(text)?;
-        let calendar = Arc::new(parsed.calendar);
-        Ok(Self {
-            rule: if parsed.wildcard {
-                Rule::Wildcard(calendar)
-            } else {
-                Rule::Fixed(calendar)
-            },
-            zone,
-            text: parsed.text.into(),
-        })
+        let rule = if parsed.wildcard {
+            Rule::Wildcard(parsed.calendar)
+        } else {
+            Rule::Fixed(parsed.calendar)
+        };
+        Ok(Self::new(rule, zone, parsed.text))
     }
 
     /// The multiples of `period`, counted from 1970-01-01T00:00:00Z: at least one second, in
     /// whole milliseconds.
     pub fn every(period: Duration) -> Result<Self, IntervalError> {
         let interval = Interval::new(period)?;
-        Ok(Self {
-            text: format!("every {}", humantime::format_duration(period)).into(),
-            rule: Rule::Every(interval),
-            zone: Tz::UTC,
-        })
+        let text = format!("every {}", humantime::format_duration(period));
+        Ok(Self::new(Rule::Every(interval), Tz::UTC, text))
+    }
+
+    fn new(rule: Rule, zone: Tz, text: String) -> Self {
+        Self(Arc::new(Definition {
+            rule,
+            zone,
+            text: text.into(),
+        }))
     }
 
     /// The first occurrence strictly after `from`.
     ///
     /// `None` only beyond the year 9999: a schedule with no occurrences cannot be made.
     pub fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
-        let clock = LocalClock::new(self.zone);
+        let clock = LocalClock::new(self.0.zone);
         let second = from.millis().div_euclid(1000).max(YEAR_ONE);
-        match &self.rule {
+        match &self.0.rule {
             Rule::Fixed(calendar) => clock.next_fixed(calendar, second).map(Timestamp::from_secs),
             Rule::Wildcard(calendar) => clock
                 .next_wildcard(calendar, second)
@@ -115,11 +120,11 @@ impl Schedule {
 
     /// The last occurrence strictly before `before`; `None` only before the year 1.
     pub fn last_before(&self, before: Timestamp) -> Option<Timestamp> {
-        let clock = LocalClock::new(self.zone);
+        let clock = LocalClock::new(self.0.zone);
         // The last whole second that lies strictly before.
         let second = before.millis().saturating_sub(1).div_euclid(1000);
         let second = second.min(YEAR_TEN_THOUSAND);
-        match &self.rule {
+        match &self.0.rule {
             Rule::Fixed(calendar) => clock.last_fixed(calendar, second).map(Timestamp::from_secs),
             Rule::Wildcard(calendar) => clock
                 .last_wildcard(calendar, second)
@@ -145,7 +150,7 @@ impl Schedule {
     /// The shortest distance of two occurrences by the local clock. On the day of a change to or
     /// from daylight saving time two of them may come closer.
     pub fn interval(&self) -> Duration {
-        match &self.rule {
+        match &self.0.rule {
             Rule::Fixed(calendar) | Rule::Wildcard(calendar) => calendar.shortest_distance(),
             Rule::Every(interval) => interval.period(),
         }
@@ -153,7 +158,7 @@ impl Schedule {
 
     /// The constant distance of its occurrences, where there is one: `every:`.
     pub fn period(&self) -> Option<Duration> {
-        match &self.rule {
+        match &self.0.rule {
             Rule::Fixed(_) | Rule::Wildcard(_) => None,
             Rule::Every(interval) => Some(interval.period()),
         }
@@ -161,7 +166,13 @@ impl Schedule {
 
     /// The zone in which cron fields are read; UTC for intervals.
     pub fn zone(&self) -> Tz {
-        self.zone
+        self.0.zone
+    }
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 
@@ -169,7 +180,7 @@ impl Schedule {
 /// `every 15m`.
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.text)
+        f.pad(&self.0.text)
     }
 }
 

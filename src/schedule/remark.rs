@@ -62,12 +62,12 @@ impl Schedule {
     /// reported if it is at most about a year ago.
     pub fn remark(&self, previous: Timestamp, occurrence: Timestamp) -> Option<Remark> {
         const YEAR: i64 = 400 * 86_400;
-        let calendar = match &self.rule {
+        let calendar = match &self.0.rule {
             Rule::Fixed(calendar) => Some(calendar),
             Rule::Wildcard(_) => None,
             Rule::Every(_) => return None,
         };
-        let clock = LocalClock::new(self.zone);
+        let clock = LocalClock::new(self.0.zone);
         let instant = occurrence.millis().div_euclid(1000);
         let since = previous.millis().div_euclid(1000).max(instant - YEAR);
         let change = clock.change_before(since, instant);

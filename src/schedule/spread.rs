@@ -8,10 +8,11 @@ use sha2::{Digest as _, Sha256};
 use crate::names::{HostName, JobName};
 use crate::time::Timestamp;
 
-/// The delays of one host's claims for one job.
+/// The delays of one host's claims for one job. A daemon keeps two for each of many jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spread {
-    window: Duration,
+    /// The window in microseconds: over an hour of them.
+    window: u32,
     seed: u64,
 }
 
@@ -20,25 +21,25 @@ impl Spread {
     #[must_use]
     pub fn new(host: &HostName, job: &JobName, window: Duration) -> Self {
         Self {
-            window,
+            window: u32::try_from(window.as_micros()).unwrap_or(u32::MAX),
             seed: hash(&[host.as_str().as_bytes(), b"/", job.as_str().as_bytes()]),
         }
     }
 
     /// Whether it delays nothing.
     pub(crate) fn is_none(self) -> bool {
-        self.window.is_zero()
+        self.window == 0
     }
 
     /// No delay is as long as this.
     pub(crate) fn window(self) -> Duration {
-        self.window
+        Duration::from_micros(self.window.into())
     }
 
     /// Returns the delay of the claim of an occurrence, at least 0 and below the smaller of window
     /// and `limit`.
     pub(crate) fn delay(self, at: Timestamp, limit: Duration) -> Duration {
-        let millis = u64::try_from(self.window.min(limit).as_millis()).unwrap_or(u64::MAX);
+        let millis = u64::try_from(self.window().min(limit).as_millis()).unwrap_or(u64::MAX);
         if millis == 0 {
             return Duration::ZERO;
         }

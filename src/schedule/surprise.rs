@@ -80,7 +80,7 @@ impl Schedule {
     /// What a change of the clock does to this schedule; `None` when it does nothing remarkable.
     /// A fixed time that comes twice runs the first time, which is no surprise.
     pub(crate) fn effect(&self, change: &ClockChange) -> Option<ChangeEffect> {
-        let (calendar, is_fixed) = match &self.rule {
+        let (calendar, is_fixed) = match &self.0.rule {
             Rule::Fixed(calendar) => (calendar, true),
             Rule::Wildcard(calendar) => (calendar, false),
             Rule::Every(_) => return None,
@@ -107,7 +107,7 @@ impl Schedule {
 
     /// The months in which it has no occurrence because they have no such day.
     pub(crate) fn months_without_day(&self) -> Vec<u32> {
-        match &self.rule {
+        match &self.0.rule {
             Rule::Fixed(calendar) | Rule::Wildcard(calendar) => calendar.months_without_day(),
             Rule::Every(_) => Vec::new(),
         }
@@ -115,10 +115,10 @@ impl Schedule {
 
     /// Steps that begin anew before they are over.
     pub(crate) fn uneven_steps(&self) -> Vec<UnevenStep> {
-        if matches!(self.rule, Rule::Every(_)) || self.text.starts_with('@') {
+        if matches!(self.0.rule, Rule::Every(_)) || self.0.text.starts_with('@') {
             return Vec::new();
         }
-        let fields: Vec<&str> = self.text.split(' ').collect();
+        let fields: Vec<&str> = self.0.text.split(' ').collect();
         let stars = fields.iter().filter(|field| **field == "*").count();
         let mut uneven = Vec::new();
         for (written, (field, size, unit)) in fields.iter().rev().zip(FIELDS) {

@@ -43,7 +43,7 @@ pub use contract::{
     RunStatus, RunTerms, Seen, Settle, Standing, Store, StoreError, StoreNodes, Summary,
     Unacknowledged, registry,
 };
-pub use contract::{LIST_KEPT_FOR, ListDifference, ListedJobs, RunUsage, VANISHED_FOR};
+pub use contract::{JobDigest, LIST_KEPT_FOR, ListDifference, ListedJobs, RunUsage, VANISHED_FOR};
 pub(crate) use endpoint::shown_url;
 pub use endpoint::{
     ClusterSettings, Endpoint, RedisSettings, RedlockSettings, RetryDelay, SentinelSettings,

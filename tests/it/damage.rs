@@ -24,7 +24,7 @@ fn registration(name: &str) -> Registration {
     Registration {
         job: JobName::parse(name).unwrap(),
         lock: lock(name),
-        fingerprint: Fingerprint("f".to_owned()),
+        fingerprint: Fingerprint("f".into()),
         ttl: Duration::from_secs(10),
     }
 }

@@ -96,7 +96,7 @@ impl Scene {
         let registration = Registration {
             job: job(),
             lock: lock(),
-            fingerprint: Fingerprint("f".to_owned()),
+            fingerprint: Fingerprint("f".into()),
             ttl,
         };
         let registered = store.register(&[registration]).await.unwrap();
@@ -127,7 +127,7 @@ impl Scene {
                     not_before: Timestamp::EPOCH,
                     deadline: self.start.plus(Duration::from_secs(3600)),
                     prev: None,
-                    fingerprint: Fingerprint("f".to_owned()),
+                    fingerprint: Fingerprint("f".into()),
                     gap: None,
                     late: Late::Miss,
                     max_reruns: 0,

@@ -85,7 +85,7 @@ async fn start_of(store: &dyn Store) -> Timestamp {
     let drops = Claim {
         what: ClaimTarget::Drops {
             job: job(),
-            fingerprint: Fingerprint("f".to_owned()),
+            fingerprint: Fingerprint("f".into()),
             answer: GapAnswer {
                 if_last: Timestamp::now().minus(Duration::from_secs(3600)),
                 drop: Vec::new(),
@@ -98,7 +98,7 @@ async fn start_of(store: &dyn Store) -> Timestamp {
     let registration = Registration {
         job: job(),
         lock: lock(),
-        fingerprint: Fingerprint("f".to_owned()),
+        fingerprint: Fingerprint("f".into()),
         ttl: Duration::from_secs(30),
     };
     store.register(&[registration]).await.unwrap()[0].decided_until

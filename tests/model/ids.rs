@@ -95,5 +95,5 @@ pub(crate) fn host_name(index: usize) -> HostName {
 }
 
 pub(crate) fn fingerprint(version: usize) -> Fingerprint {
-    Fingerprint(version.to_string())
+    Fingerprint(version.to_string().into())
 }

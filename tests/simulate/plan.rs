@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use chrono_tz::Tz;
 use cronlatch::config::{
-    self, CatchUp, Job, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap, OnStoreDown, Retry, Scope,
+    self, CatchUp, Job, JobPolicies, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap, OnStoreDown,
+    Retry, Scope,
 };
 use cronlatch::names::{JobName, LockName};
 use cronlatch::schedule::Schedule;
@@ -372,21 +373,10 @@ impl JobPlan {
         }
     }
 
-    /// The job as the config module would make it.
-    pub(crate) fn job(&self) -> Job {
-        let schedule = self.schedule();
-        let lock = self.lock_name();
+    fn policies(&self) -> JobPolicies {
+        let usual = &template().policies;
         let hosts = self.hosts.iter().map(|host| host_name(*host)).collect();
-        let mut job = Job {
-            name: JobName::parse(&self.name).expect("a name"),
-            jitter: millis(self.jitter),
-            lock: LockPolicy {
-                name: LockName::parse(lock).expect("a name"),
-                is_named: self.lock.is_some(),
-                key: None,
-                scope: self.scope,
-                ttl: millis(self.ttl),
-            },
+        JobPolicies {
             on_overlap: self.on_overlap,
             start_deadline: millis(self.start_deadline),
             catch_up: self.catch_up,
@@ -397,7 +387,7 @@ impl JobPlan {
             timeout: self.timeout.map(millis),
             kill: KillPlan {
                 grace: millis(self.ttl) / 4,
-                ..template().kill
+                ..usual.kill
             },
             retry: self.retry.map(|(attempts, delay)| Retry {
                 attempts,
@@ -405,13 +395,33 @@ impl JobPlan {
                 max_delay: millis(delay * 4),
                 jitter: false,
             }),
-            enabled: self.enabled,
+            success_exit_codes: usual.success_exit_codes.clone(),
             hosts: config::HostPatterns(hosts),
+        }
+    }
+
+    /// The job as the config module would make it.
+    pub(crate) fn job(&self) -> Job {
+        let schedule = self.schedule();
+        let lock = self.lock_name();
+        let mut job = Job {
+            name: JobName::parse(&self.name).expect("a name"),
+            jitter: millis(self.jitter),
+            lock: LockPolicy {
+                name: LockName::parse(lock).expect("a name"),
+                is_named: self.lock.is_some(),
+                key: None,
+                scope: self.scope,
+                ttl: millis(self.ttl),
+            },
+            policies: self.policies().into(),
+            enabled: self.enabled,
             schedule,
             ..template().clone()
         };
         let delay = job.delay().as_millis();
-        job.fingerprint = Fingerprint(format!("{} {} {delay}", job.schedule, job.schedule.zone()));
+        let instants = format!("{} {} {delay}", job.schedule, job.schedule.zone());
+        job.fingerprint = Fingerprint(instants.into());
         job
     }
 }

@@ -351,7 +351,7 @@ pub(crate) fn job_name(job: usize) -> JobName {
 
 /// The schedule of this number.
 pub(crate) fn fingerprint(schedule: usize) -> Fingerprint {
-    Fingerprint(format!("schedule {schedule}"))
+    Fingerprint(format!("schedule {schedule}").into())
 }
 
 impl Gap {

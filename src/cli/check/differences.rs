@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 
 use crate::config::{
     CatchUp, Command, DEFAULT_CATCH_UP_WINDOW, DEFAULT_MAX_RERUNS, DEFAULT_QUEUE_LIMIT,
-    DEFAULT_SHELL, DEFAULT_START_DEADLINE, Job, LATE_AFTER, OnCrash, OnLost, OnOverlap,
-    OnStoreDown, Ping, Scope, has_pipefail_by_default, show_duration,
+    DEFAULT_SHELL, DEFAULT_START_DEADLINE, Job, JobPolicies, LATE_AFTER, OnCrash, OnLost,
+    OnOverlap, OnStoreDown, Ping, Scope, has_pipefail_by_default, show_duration,
 };
 use crate::ground::timing;
 use crate::names::TargetName;
@@ -24,8 +24,14 @@ pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
         fingerprint: _,
         // The functions below show these. With a new field, this is an error until it is shown somewhere.
         lock: _,
-        on_overlap: _,
         jitter: _,
+        policies,
+        process: _,
+        command: _,
+        alerts: _,
+    } = job;
+    let JobPolicies {
+        on_overlap: _,
         start_deadline: _,
         catch_up: _,
         catch_up_window: _,
@@ -37,10 +43,7 @@ pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
         kill: _,
         retry: _,
         success_exit_codes: _,
-        process: _,
-        command: _,
-        alerts: _,
-    } = job;
+    } = &**policies;
     let mut fields = FieldList(Vec::new());
     locking(job, &mut fields);
     starting(job, &mut fields);
@@ -76,7 +79,7 @@ fn locking(job: &Job, fields: &mut FieldList) {
         return;
     }
     let waits_by_default = job.lock.is_named;
-    match job.on_overlap {
+    match job.policies.on_overlap {
         OnOverlap::Skip => fields.add("on_overlap", waits_by_default.then_some("skip")),
         OnOverlap::Wait => fields.add("on_overlap", (!waits_by_default).then_some("wait")),
         OnOverlap::Queue { limit } => {
@@ -89,8 +92,12 @@ fn locking(job: &Job, fields: &mut FieldList) {
 
 fn starting(job: &Job, fields: &mut FieldList) {
     fields.duration("jitter", job.jitter, Duration::ZERO);
-    fields.duration("start_deadline", job.start_deadline, DEFAULT_START_DEADLINE);
-    let catch_up = match job.catch_up {
+    fields.duration(
+        "start_deadline",
+        job.policies.start_deadline,
+        DEFAULT_START_DEADLINE,
+    );
+    let catch_up = match job.policies.catch_up {
         CatchUp::Latest => None,
         CatchUp::None => Some("none"),
         CatchUp::All => Some("all"),
@@ -98,40 +105,40 @@ fn starting(job: &Job, fields: &mut FieldList) {
     fields.add("catch_up", catch_up);
     fields.duration(
         "catch_up_window",
-        job.catch_up_window,
+        job.policies.catch_up_window,
         DEFAULT_CATCH_UP_WINDOW,
     );
-    if let OnCrash::Rerun { max_reruns } = job.on_crash {
+    if let OnCrash::Rerun { max_reruns } = job.policies.on_crash {
         fields.add("on_crash", Some("rerun"));
         let differs = max_reruns != DEFAULT_MAX_RERUNS;
         fields.add("max_reruns", differs.then_some(max_reruns));
     }
-    let on_store_down = match job.on_store_down {
+    let on_store_down = match job.policies.on_store_down {
         OnStoreDown::Wait => None,
         OnStoreDown::Run => Some("run"),
         OnStoreDown::Skip => Some("skip"),
     };
     fields.add("on_store_down", on_store_down);
-    let hosts = !job.hosts.0.is_empty();
-    fields.add("hosts", hosts.then(|| job.hosts.0.join(" ")));
+    let hosts = !job.policies.hosts.0.is_empty();
+    fields.add("hosts", hosts.then(|| job.policies.hosts.0.join(" ")));
 }
 
 fn ending(job: &Job, fields: &mut FieldList) {
-    let on_lost = matches!(job.on_lost, OnLost::Continue);
+    let on_lost = matches!(job.policies.on_lost, OnLost::Continue);
     fields.add("on_lost", on_lost.then_some("continue"));
-    fields.add("timeout", job.timeout.map(show_duration));
+    fields.add("timeout", job.policies.timeout.map(show_duration));
     fields.duration(
         "kill_grace",
-        job.kill.grace,
+        job.policies.kill.grace,
         timing::default_kill_grace(job.lock.ttl),
     );
-    let signal = job.kill.signal;
+    let signal = job.policies.kill.signal;
     let differs = signal != Signal::SIGTERM;
     fields.add(
         "kill_signal",
         differs.then(|| signal.as_str().trim_start_matches("SIG")),
     );
-    let retry = job.retry.map(|retry| {
+    let retry = job.policies.retry.map(|retry| {
         format!(
             "{} attempts, {} to {} apart",
             retry.attempts,
@@ -140,7 +147,7 @@ fn ending(job: &Job, fields: &mut FieldList) {
         )
     });
     fields.add("retry", retry);
-    let codes = &job.success_exit_codes;
+    let codes = &job.policies.success_exit_codes;
     let text = || {
         let codes: Vec<_> = codes.iter().map(u8::to_string).collect();
         codes.join(" ")
@@ -162,7 +169,7 @@ fn environment(job: &Job, fields: &mut FieldList) {
     fields.add("env_file", job.process.env_file.as_deref().map(path));
     if let Command::Shell {
         shell, pipefail, ..
-    } = &job.command
+    } = &*job.command
     {
         let differs = shell != Path::new(DEFAULT_SHELL);
         fields.add("shell", differs.then(|| path(shell)));

@@ -87,7 +87,7 @@ impl CheckReport {
         Self {
             ok: true,
             path: list.path.display().to_string(),
-            fingerprint: list.fingerprint.0.clone(),
+            fingerprint: list.fingerprint.0.to_string(),
             store,
             store_memory_bytes: jobs * (KEYS + list.history.most() as u64 * RECORD_MAX)
                 + ALL_FAILURES,
@@ -245,14 +245,14 @@ impl JobLine {
                 (Scope::None, _) => "none".to_owned(),
             },
             ttl_ms: millis(job.lock.ttl),
-            catch_up: match job.catch_up {
+            catch_up: match job.policies.catch_up {
                 CatchUp::None => "none",
                 CatchUp::Latest => "latest",
                 CatchUp::All => "all",
             },
-            catch_up_window_ms: millis(job.catch_up_window),
+            catch_up_window_ms: millis(job.policies.catch_up_window),
             enabled: job.enabled,
-            on_this_host: job.hosts.matches(host),
+            on_this_host: job.policies.hosts.matches(host),
             policies: policies.into_iter().collect(),
             shown_policies: shown,
         }

@@ -90,8 +90,8 @@ fn decision(
     if winner == Some(info.host.as_str()) {
         return (ClaimDecision::Won, None);
     }
-    if !facts.job.hosts.matches(&info.host) {
-        let globs = facts.job.hosts.0.join(", ");
+    if !facts.job.policies.hosts.matches(&info.host) {
+        let globs = facts.job.policies.hosts.0.join(", ");
         return (ClaimDecision::NotMatched, Some(format!("hosts: {globs}")));
     }
     let entry = facts.listing.entries.get(&info.host);

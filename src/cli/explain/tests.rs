@@ -107,7 +107,7 @@ fn up(name: &str, since: Timestamp) -> HostReport {
     HostReport {
         info: HostInfo {
             host: host(name),
-            config: Fingerprint(String::new()),
+            config: Fingerprint("".into()),
             version: "0".to_owned(),
             running: 0,
             pid: 1,
@@ -201,7 +201,7 @@ fn why_other_hosts_could_not() {
     facts.host_mut("c").lacks = Some("open files".to_owned());
     facts.host_mut("d").draining = true;
     facts.host_mut("e").started_at = at("02:45:00");
-    facts.host_mut("e").config = Fingerprint("other".to_owned());
+    facts.host_mut("e").config = Fingerprint("other".into());
     facts
         .listing
         .entries

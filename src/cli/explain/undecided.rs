@@ -60,11 +60,11 @@ pub(super) fn future(facts: &OccurrenceFacts, at: Timestamp) -> Explanation {
     };
     explanation.add_current_holder(facts);
     if explanation.held_by.is_some() {
-        explanation.details.push(overlap(job.on_overlap));
+        explanation.details.push(overlap(job.policies.on_overlap));
     }
     explanation.details.push(format!(
         "if no host can claim it before {}, `catch_up` decides",
-        at.plus(delay).plus(job.start_deadline)
+        at.plus(delay).plus(job.policies.start_deadline)
     ));
     explanation
 }
@@ -90,7 +90,7 @@ pub(super) fn past(facts: &OccurrenceFacts, at: Timestamp) -> Explanation {
         return no_host(facts, at);
     }
     let job = &facts.job;
-    let deadline = at.plus(job.delay()).plus(job.start_deadline);
+    let deadline = at.plus(job.delay()).plus(job.policies.start_deadline);
     explanation.text = if facts.now <= deadline {
         format!("not decided yet: hosts may claim it until {deadline} (start_deadline)")
     } else {
@@ -105,8 +105,8 @@ pub(super) fn past(facts: &OccurrenceFacts, at: Timestamp) -> Explanation {
 
 fn catch_up(facts: &OccurrenceFacts, at: Timestamp) -> String {
     let job = &facts.job;
-    let until = at.plus(job.catch_up_window);
-    match job.catch_up {
+    let until = at.plus(job.policies.catch_up_window);
+    match job.policies.catch_up {
         CatchUp::None => "hosts record it as missed (catch_up: none)".to_owned(),
         CatchUp::Latest | CatchUp::All if facts.now <= until => {
             format!("hosts catch it up until {until} (catch_up_window)")
@@ -122,7 +122,7 @@ fn not_known(facts: &OccurrenceFacts, at: Timestamp) -> Option<Explanation> {
     if facts.report.last.is_some() {
         return None;
     }
-    let globs = &facts.job.hosts;
+    let globs = &facts.job.policies.hosts;
     let mut live = facts.hosts.iter().map(|report| &report.info.host);
     if !facts.hosts.is_empty() && !live.any(|host| globs.matches(host)) {
         let globs = globs.0.join(", ");

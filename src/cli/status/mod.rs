@@ -219,8 +219,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     per_host::add(store, (&mut found, jobs), &live, (&mut parts, now)).await?;
     let requests = parts.shown(store.requests(None).await)?;
     let config = list.and_then(JobList::known_fingerprint);
-    let own = list.and_then(JobList::listed_jobs);
-    let others = preflight::other_lists(&**store, own, &hosts).await;
+    let others = preflight::other_lists(&**store, list, &hosts).await;
     let running = found.iter().filter_map(|job| job.running.as_ref());
     let running = running.map(|run| run.run_id.as_str()).collect();
     let requests = RequestStatus::all(requests.unwrap_or_default(), &running, now);
@@ -240,7 +239,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
 
 /// Whether there are live hosts, and `hosts` of the job matches none of them.
 fn matches_none(job: &Job, live: &[&HostName]) -> bool {
-    job.enabled && !live.is_empty() && !live.iter().any(|host| job.hosts.matches(host))
+    job.enabled && !live.is_empty() && !live.iter().any(|host| job.policies.hosts.matches(host))
 }
 
 /// Those of the job's `hosts` that match no host, if the others do.
@@ -252,7 +251,7 @@ fn unmatched(job: &Job, live: &[&HostName], vanished: &[HostReport]) -> Vec<Stri
     let known: Vec<&HostName> = live.iter().copied().chain(vanished).collect();
     let matches =
         |glob: &str| (known.iter()).any(|host| glob_match::glob_match(glob, host.as_str()));
-    let globs = job.hosts.0.iter().filter(|glob| !matches(glob));
+    let globs = job.policies.hosts.0.iter().filter(|glob| !matches(glob));
     globs.cloned().collect()
 }
 

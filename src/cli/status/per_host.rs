@@ -68,5 +68,7 @@ fn hosts_of(
                 },
             )),
         };
-    hosts.filter(|host| job.hosts.matches(host)).collect()
+    hosts
+        .filter(|host| job.policies.hosts.matches(host))
+        .collect()
 }

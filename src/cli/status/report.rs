@@ -301,7 +301,7 @@ impl HostStatus {
                 started_at: info.started_at,
                 seen_at: *seen_at,
                 clock_offset_ms: info.clock_offset_ms,
-                config: info.config.0.clone(),
+                config: info.config.0.to_string(),
                 config_differs: differs(&info.config),
                 differing_jobs: differences.remove(&info.host).map(DifferingJobs::of),
             })

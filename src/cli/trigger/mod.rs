@@ -240,11 +240,11 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
     let Some(job) = list.jobs.iter().find(|job| job.name == args.job) else {
         return Err(unknown_job(&args.job, &list));
     };
-    if !job.hosts.matches(&host) {
+    if !job.policies.hosts.matches(&host) {
         return Err(Failure::Usage(format!(
             "job {} is not for host {host}: its hosts are {}",
             job.name,
-            job.hosts.0.join(", "),
+            job.policies.hosts.0.join(", "),
         )));
     }
     let cause = args.cause(&host);

@@ -92,20 +92,24 @@ fn the_defaults_of_the_example_are_the_defaults() {
     assert_eq!(job.lock.name.as_str(), "j");
     assert_eq!(job.lock.scope, Scope::Fleet);
     assert_eq!(job.lock.key, None);
-    assert_eq!(job.on_overlap, OnOverlap::Skip);
-    assert_eq!(job.start_deadline, secs(300));
-    assert_eq!(job.catch_up, CatchUp::Latest);
-    assert_eq!(job.catch_up_window, secs(3600));
-    assert_eq!(job.on_crash, OnCrash::Ignore);
-    assert_eq!(job.on_lost, OnLost::Kill);
-    assert_eq!(job.on_store_down, OnStoreDown::Wait);
-    assert_eq!(job.timeout, None);
-    assert_eq!(job.kill.signal, Signal::SIGTERM);
-    assert_eq!(job.kill.grace, Duration::from_millis(7500));
-    assert_eq!(job.retry, None);
-    assert_eq!(*job.success_exit_codes, [0].into());
+    assert_eq!(job.policies.on_overlap, OnOverlap::Skip);
+    assert_eq!(job.policies.start_deadline, secs(300));
+    assert_eq!(job.policies.catch_up, CatchUp::Latest);
+    assert_eq!(job.policies.catch_up_window, secs(3600));
+    assert_eq!(job.policies.on_crash, OnCrash::Ignore);
+    assert_eq!(job.policies.on_lost, OnLost::Kill);
+    assert_eq!(job.policies.on_store_down, OnStoreDown::Wait);
+    assert_eq!(job.policies.timeout, None);
+    assert_eq!(job.policies.kill.signal, Signal::SIGTERM);
+    assert_eq!(job.policies.kill.grace, Duration::from_millis(7500));
+    assert_eq!(job.policies.retry, None);
+    assert_eq!(job.policies.success_exit_codes, [0].into());
     assert!(job.enabled);
-    assert!(job.hosts.matches(&HostName::parse("any").expect("a name")));
+    assert!(
+        job.policies
+            .hosts
+            .matches(&HostName::parse("any").expect("a name"))
+    );
     assert_eq!(
         (
             &job.process.user,
@@ -184,26 +188,27 @@ env_file: /etc/x
 timezone: Asia/Kolkata");
     assert_eq!(job.jitter, secs(60));
     assert!(!job.enabled);
-    assert_eq!(job.hosts.0, ["web*", "db-?"]);
+    assert_eq!(job.policies.hosts.0, ["web*", "db-?"]);
     assert!(
-        !job.hosts
+        !job.policies
+            .hosts
             .matches(&HostName::parse("db-10").expect("a name"))
     );
     assert_eq!(job.lock.ttl, secs(60));
     assert_eq!(job.lock.name.as_str(), "shared");
     assert_eq!(job.lock.scope, Scope::Host);
-    assert_eq!(job.on_overlap, OnOverlap::Queue { limit: 7 });
-    assert_eq!(job.start_deadline, secs(10));
-    assert_eq!(job.catch_up, CatchUp::All);
-    assert_eq!(job.catch_up_window, secs(2 * 86_400));
-    assert_eq!(job.on_crash, OnCrash::Rerun { max_reruns: 5 });
-    assert_eq!(job.on_lost, OnLost::Continue);
-    assert_eq!(job.on_store_down, OnStoreDown::Skip);
-    assert_eq!(job.timeout, Some(secs(5400)));
-    assert_eq!(job.kill.signal, Signal::SIGINT);
-    assert_eq!(job.kill.grace, Duration::ZERO);
+    assert_eq!(job.policies.on_overlap, OnOverlap::Queue { limit: 7 });
+    assert_eq!(job.policies.start_deadline, secs(10));
+    assert_eq!(job.policies.catch_up, CatchUp::All);
+    assert_eq!(job.policies.catch_up_window, secs(2 * 86_400));
+    assert_eq!(job.policies.on_crash, OnCrash::Rerun { max_reruns: 5 });
+    assert_eq!(job.policies.on_lost, OnLost::Continue);
+    assert_eq!(job.policies.on_store_down, OnStoreDown::Skip);
+    assert_eq!(job.policies.timeout, Some(secs(5400)));
+    assert_eq!(job.policies.kill.signal, Signal::SIGINT);
+    assert_eq!(job.policies.kill.grace, Duration::ZERO);
     assert_eq!(
-        job.retry,
+        job.policies.retry,
         Some(Retry {
             attempts: 4,
             delay: secs(1),
@@ -211,7 +216,7 @@ timezone: Asia/Kolkata");
             jitter: false
         })
     );
-    assert_eq!(*job.success_exit_codes, [0, 3].into());
+    assert_eq!(job.policies.success_exit_codes, [0, 3].into());
     assert_eq!(job.process.user.as_deref(), Some("1000"));
     assert_eq!(job.process.group.as_deref(), Some("staff"));
     assert_eq!(job.process.umask, Some(0o022));
@@ -230,12 +235,17 @@ timezone: Asia/Kolkata");
 
 #[test]
 fn a_lock_that_others_take_makes_the_job_wait() {
-    assert_eq!(one("lock: { name: x }").on_overlap, OnOverlap::Wait);
+    assert_eq!(
+        one("lock: { name: x }").policies.on_overlap,
+        OnOverlap::Wait
+    );
     let job = one("lock: { key: 'app:{x}:lock' }");
-    assert_eq!(job.on_overlap, OnOverlap::Wait);
+    assert_eq!(job.policies.on_overlap, OnOverlap::Wait);
     assert_eq!(job.lock.key.as_deref(), Some("app:{x}:lock"));
     assert_eq!(
-        one("lock: { name: x }\non_overlap: skip").on_overlap,
+        one("lock: { name: x }\non_overlap: skip")
+            .policies
+            .on_overlap,
         OnOverlap::Skip
     );
 }
@@ -268,7 +278,7 @@ jobs:
     command: {command}
 "
         );
-        list(&text).jobs.remove(0).command.clone()
+        Command::clone(&list(&text).jobs.remove(0).command)
     };
     assert_eq!(
         of("[a, -n, 5, 1.10, true]"),
@@ -297,7 +307,7 @@ jobs:
     {fields}
 "
         );
-        match list(&text).jobs.remove(0).command.clone() {
+        match Command::clone(&list(&text).jobs.remove(0).command) {
             Command::Shell { pipefail, .. } => pipefail,
             Command::Argv(argv) => panic!("{argv:?}"),
         }
@@ -341,7 +351,10 @@ jobs:
     };
     assert_eq!(a.lock.ttl, secs(60));
     assert_eq!(a.lock.name.as_str(), "shared");
-    assert_eq!(a.retry.map(|r| (r.attempts, r.delay)), Some((2, secs(2))));
+    assert_eq!(
+        a.policies.retry.map(|r| (r.attempts, r.delay)),
+        Some((2, secs(2)))
+    );
     let env: Vec<_> = a
         .process
         .env
@@ -349,11 +362,11 @@ jobs:
         .map(|(k, v)| format!("{k}={v}"))
         .collect();
     assert_eq!(env, ["A=base", "B=own", "C=own"]);
-    assert_eq!(a.timeout, Some(secs(3600)));
+    assert_eq!(a.policies.timeout, Some(secs(3600)));
     assert_eq!(a.schedule.zone().name(), "Europe/Berlin");
     assert_eq!(b.schedule.zone().name(), "UTC");
-    assert_eq!((b.timeout, b.retry), (None, None));
-    assert_eq!(b.on_overlap, OnOverlap::Wait);
+    assert_eq!((b.policies.timeout, b.policies.retry), (None, None));
+    assert_eq!(b.policies.on_overlap, OnOverlap::Wait);
 }
 
 #[test]
@@ -371,7 +384,7 @@ fn none_is_no_word_for_what_cannot_be_undone() {
     }
     let inherited = "defaults: { retry: none }\n";
     let list = list(&format!("{inherited}{}", job("retry: { attempts: 2 }")));
-    assert_eq!(list.jobs[0].retry.map(|r| r.attempts), Some(2));
+    assert_eq!(list.jobs[0].policies.retry.map(|r| r.attempts), Some(2));
 }
 
 #[test]
@@ -402,7 +415,7 @@ jobs:
             (
                 j.name.as_str(),
                 j.schedule.interval(),
-                j.timeout,
+                j.policies.timeout,
                 j.process.nice,
             )
         })
@@ -417,7 +430,7 @@ jobs:
             ("d", hours(2), None, None),
         ]
     );
-    assert_eq!(list.jobs[1].command, Command::Argv(vec!["y".to_owned()]));
+    assert_eq!(*list.jobs[1].command, Command::Argv(vec!["y".to_owned()]));
 }
 
 #[test]
@@ -446,7 +459,7 @@ jobs:
     let job = &list.jobs[0];
     assert_eq!(job.name.as_str(), "n");
     assert_eq!(
-        job.command,
+        *job.command,
         Command::Argv(vec!["/d/x".into(), "$HOME".into()])
     );
     assert!(!job.enabled);
@@ -522,10 +535,10 @@ fn the_history_keeps_failures_apart_and_for_a_time() {
 
 #[test]
 fn a_job_that_leaves_most_fields_out_takes_little_memory() {
-    // A list may have 100,000 of them. What most jobs leave out belongs into `ProcessSettings` or `Alerts`,
-    // which equal jobs share.
+    // A list may have 100,000 of them. What most jobs leave out belongs into `JobPolicies`, `ProcessSettings`
+    // or `Alerts`, which equal jobs share.
     let size = size_of::<crate::config::Job>();
-    assert!(size <= 408, "{size} bytes");
+    assert!(size <= 160, "{size} bytes");
     let list = "jobs:\n  - { name: a, schedule: '@daily', command: [x] }\n  - { name: b, schedule: '@daily', command: [y] }\n";
     let list = self::list(list);
     let [a, b] = &list.jobs[..] else {
@@ -533,5 +546,6 @@ fn a_job_that_leaves_most_fields_out_takes_little_memory() {
     };
     assert!(Arc::ptr_eq(&a.process, &b.process));
     assert!(Arc::ptr_eq(&a.alerts, &b.alerts));
-    assert!(Arc::ptr_eq(&a.success_exit_codes, &b.success_exit_codes));
+    assert!(Arc::ptr_eq(&a.policies, &b.policies));
+    assert!(Arc::ptr_eq(&a.fingerprint.0, &b.fingerprint.0));
 }

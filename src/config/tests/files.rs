@@ -28,7 +28,7 @@ fn a_directory_is_read_as_one_list_in_the_order_of_its_names() {
     let list = load(&path).unwrap_or_else(|e| panic!("{e}"));
     let names: Vec<_> = list.jobs.iter().map(|j| j.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "linked"]);
-    let minutes = |j: &crate::config::Job| j.timeout.map(|t| t.as_secs() / 60);
+    let minutes = |j: &crate::config::Job| j.policies.timeout.map(|t| t.as_secs() / 60);
     assert!(list.jobs.iter().all(|j| minutes(j) == Some(7)));
 }
 

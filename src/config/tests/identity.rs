@@ -3,7 +3,7 @@
 use super::{job, list};
 
 fn of(text: &str) -> String {
-    list(text).fingerprint.0
+    list(text).fingerprint.0.to_string()
 }
 
 fn schedule(fields: &str) -> String {
@@ -14,7 +14,7 @@ jobs:
     command: x
 {fields}"
     );
-    list(&text).jobs.remove(0).fingerprint.0.clone()
+    list(&text).jobs.remove(0).fingerprint.0.to_string()
 }
 
 #[test]
@@ -50,7 +50,7 @@ jobs:
         ),
     ]);
     let environment = crate::config::environment::Environment::of(&[]);
-    let merged = crate::config::load_in(&path, &environment).map(|l| l.fingerprint.0);
+    let merged = crate::config::load_in(&path, &environment).map(|l| l.fingerprint.0.to_string());
     assert_eq!(merged.ok(), Some(of(one)));
 }
 

@@ -321,7 +321,7 @@ fn fingerprints(text: &str, value: &str) -> [Option<String>; 2] {
     let environment = Environment::of(&[]).without_secrets();
     let without = list::read(path, &[source], &environment).expect("a list");
     assert_eq!(without.unset_variables, ["X".to_owned()].into());
-    [daemon, without].map(|list| list.known_fingerprint().map(|it| it.0.clone()))
+    [daemon, without].map(|list| list.known_fingerprint().map(|it| it.0.to_string()))
 }
 
 #[test]

@@ -105,14 +105,14 @@ pub(super) struct Lane {
     /// The occurrences after the first, ascending.
     pub(super) pending: VecDeque<Occurrence>,
     pub(super) notes: Notes,
-    pub(super) watch: Option<OpenRunWatch>,
+    pub(super) watch: Option<Box<OpenRunWatch>>,
     /// Another host returned an occurrence while this lane waited for the reply to a claim or
     /// registration.
     pub(super) returned_meanwhile: bool,
     /// The head of the waiting list, as far as this host knows it.
-    pub(super) wait: Option<Wait>,
+    pub(super) wait: Option<Box<Wait>>,
     /// A former head of the waiting list that is now behind one with a later deadline.
-    pub(super) behind: Option<Head>,
+    pub(super) behind: Option<Box<Head>>,
     pub(super) after_own_run: AfterOwnRun,
     /// This lane skipped occurrences that another host may have claimed since. No reply to a claim
     /// will report those runs, so the lane must query the ledger.
@@ -131,9 +131,9 @@ pub(super) struct Lane {
     /// How far the ledger was decided when this lane last received its state.
     pub(super) decided_until: Option<Timestamp>,
     /// Runs of this host whose processes have not ended.
-    pub(super) running: usize,
+    pub(super) running: u32,
     /// Runs of this host that have ended, but whose verdict has not reached the store.
-    pub(super) closing: usize,
+    pub(super) closing: u32,
 }
 
 impl Lane {
@@ -508,6 +508,6 @@ mod tests {
     fn an_idle_lane_takes_little_memory() {
         // A daemon may have 100,000 of them.
         let size = size_of::<Lane>();
-        assert!(size <= 480, "{size} bytes");
+        assert!(size <= 240, "{size} bytes");
     }
 }

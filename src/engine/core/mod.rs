@@ -31,6 +31,7 @@ pub use event::{
     Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now,
     OccurrenceNotice,
 };
+use policy::SharedPolicies;
 pub use policy::{ClaimContext, Policy};
 
 use crate::time::BootInstant;
@@ -44,6 +45,9 @@ use watch::QueriedLedger;
 #[derive(Debug)]
 pub struct Core {
     lanes: BTreeMap<JobIx, Lane>,
+    /// How many lanes [listen for returned occurrences](Lane::listens).
+    listening: usize,
+    policies: SharedPolicies,
     retired: RetiredLanes,
     shared: Shared,
 }
@@ -55,12 +59,19 @@ impl Core {
         max_running: Option<NonZeroUsize>,
         now: Now,
     ) -> Self {
-        let lanes = (0..)
+        let mut policies = SharedPolicies::default();
+        let lanes: BTreeMap<_, _> = (0..)
             .zip(jobs)
-            .map(|(ix, policy)| (JobIx(ix), Lane::new(JobIx(ix), policy, now.boot)))
+            .map(|(ix, mut policy)| {
+                policies.share(&mut policy);
+                (JobIx(ix), Lane::new(JobIx(ix), policy, now.boot))
+            })
             .collect();
         Self {
+            // Each of them awaits the reply to its registration.
+            listening: lanes.len(),
             lanes,
+            policies,
             retired: RetiredLanes::default(),
             shared: Shared::new(max_running, now),
         }
@@ -71,9 +82,7 @@ impl Core {
         self.shared.now = now;
         self.dispatch(event);
         while let Some(job) = self.shared.unpark() {
-            if let Some(lane) = self.lanes.get_mut(&job) {
-                lane.unparked(&mut self.shared);
-            }
+            self.lane(job, Lane::unparked);
         }
         std::mem::take(&mut self.shared.out)
     }
@@ -142,7 +151,7 @@ impl Core {
             Event::NotSettled { job } => self.lane(job, Lane::not_settled),
             Event::ClockSet => self.each_lane(Lane::clock_set),
             Event::Returned { job: Some(job) } => self.lane(job, Lane::returned_elsewhere),
-            Event::Returned { job: None } => self.each_lane(Lane::returned_elsewhere),
+            Event::Returned { job: None } => self.returned_elsewhere(),
             Event::StartedAnew => self.each_lane(Lane::claims_allowed),
             Event::Absent { .. } | Event::Reload(_) if self.shared.mode == Mode::Draining => {}
             Event::Absent { job: Some(job) } => self.lane(job, Lane::absent),
@@ -160,13 +169,27 @@ impl Core {
 
     fn lane(&mut self, job: JobIx, act: impl FnOnce(&mut Lane, &mut Shared)) {
         if let Some(lane) = self.lanes.get_mut(&job) {
+            let listened = lane.listens();
             act(lane, &mut self.shared);
+            self.listening += usize::from(lane.listens());
+            self.listening -= usize::from(listened);
         }
     }
 
     fn each_lane(&mut self, mut act: impl FnMut(&mut Lane, &mut Shared)) {
+        self.listening = 0;
         for lane in self.lanes.values_mut() {
             act(lane, &mut self.shared);
+            self.listening += usize::from(lane.listens());
+        }
+    }
+
+    /// Some stores say every few seconds that there may be something, and mostly no lane listens.
+    fn returned_elsewhere(&mut self) {
+        let listening = self.lanes.values().filter(|lane| lane.listens());
+        debug_assert_eq!(self.listening, listening.count());
+        if self.listening > 0 {
+            self.each_lane(Lane::returned_elsewhere);
         }
     }
 

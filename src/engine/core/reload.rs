@@ -20,9 +20,9 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct RetiredLane {
     /// Runs whose processes have not ended.
-    running: usize,
+    running: u32,
     /// Runs that have ended, but whose result has not reached the store.
-    closing: usize,
+    closing: u32,
     /// Runs among them that could not be started; their occurrences return to the store.
     returned: usize,
     /// The newest place of the job; its lane counts these runs as its own.
@@ -34,9 +34,9 @@ pub(super) struct RetiredLane {
 /// How many runs a lane took over from earlier lanes of its job.
 struct TakenOver {
     /// Runs whose processes have not ended.
-    running: usize,
+    running: u32,
     /// Runs whose result has not reached the store.
-    closing: usize,
+    closing: u32,
 }
 
 /// The lanes that reloads have ended, by their old places.
@@ -93,9 +93,10 @@ impl Core {
         for listed in list.jobs {
             let ListedJob {
                 job,
-                policy,
+                mut policy,
                 change,
             } = listed;
+            self.policies.share(&mut policy);
             match change {
                 LaneChange::Kept => {
                     if let Some(mut lane) = old.remove(&job) {
@@ -131,9 +132,9 @@ impl Core {
             self.shared.act(Action::Register { job: lane.job });
             self.lanes.insert(lane.job, lane);
         }
-        for lane in self.lanes.values_mut() {
-            lane.advance(&mut self.shared);
-        }
+        self.each_lane(Lane::advance);
+        drop(old);
+        self.policies.forget_unused();
     }
 
     /// The processes of a run have ended.
@@ -143,9 +144,11 @@ impl Core {
         };
         retired.running = retired.running.saturating_sub(1);
         retired.closing += 1;
-        match self.lanes.get_mut(&retired.newest) {
-            Some(lane) => lane.run_ended(&mut self.shared),
-            None => self.shared.free_place(),
+        let newest = retired.newest;
+        if self.lanes.contains_key(&newest) {
+            self.lane(newest, Lane::run_ended);
+        } else {
+            self.shared.free_place();
         }
     }
 
@@ -179,13 +182,13 @@ impl Core {
         if retired.running + retired.closing == 0 {
             self.retired.0.remove(&job);
         }
-        if let Some(lane) = self.lanes.get_mut(&newest) {
-            lane.run_closed(&mut self.shared);
+        self.lane(newest, |lane, shared| {
+            lane.run_closed(shared);
             if is_returned {
                 // The reply names the head of the waiting list.
-                self.shared.act(Action::Register { job: newest });
+                shared.act(Action::Register { job: newest });
             }
-        }
+        });
     }
 }
 

@@ -90,11 +90,11 @@ impl Lane {
         let claim = shared.new_claim();
         let late = surely_over(head.deadline).max(shared.now.utc.plus(SHORTEST_WAIT));
         shared.arm_utc(late, self.job, TimerKind::HeadLate(claim));
-        self.wait = Some(Wait {
+        self.wait = Some(Box::new(Wait {
             head,
             claim,
             ready: is_free,
-        });
+        }));
         // This host's own run has the lock, and its end triggers the claim.
         if is_free || self.keeps_lock() || self.closing > 0 {
             return;
@@ -201,9 +201,9 @@ impl Lane {
     /// Remembers an entry behind the head, if its deadline is the first to pass.
     fn note_behind(&mut self, shared: &mut Shared, head: Head, entry: Head) {
         let is_first = entry.deadline < head.deadline
-            && (self.behind).is_none_or(|behind| entry.deadline < behind.deadline);
+            && (self.behind.as_ref()).is_none_or(|behind| entry.deadline < behind.deadline);
         if is_first && shared.mode != Mode::Draining {
-            self.behind = Some(entry);
+            self.behind = Some(Box::new(entry));
             let late = surely_over(entry.deadline);
             shared.arm_utc(late, self.job, TimerKind::BehindLate);
         }
@@ -212,7 +212,7 @@ impl Lane {
     /// The deadline of an entry behind the head has passed. Its verdict is recorded with any claim, but the
     /// head may wait for its lock or a place for long.
     pub(super) fn behind_due(&mut self, shared: &mut Shared) {
-        let is_due = |it: &mut Head| surely_over(it.deadline) <= shared.now.utc;
+        let is_due = |it: &mut Box<Head>| surely_over(it.deadline) <= shared.now.utc;
         let Some(behind) = self.behind.take_if(is_due) else {
             return;
         };
@@ -222,7 +222,7 @@ impl Lane {
             && shared.store == StoreState::Up
             && self.closing == 0;
         if may_claim {
-            self.begin(shared, head_of(behind, Aim::Verdict));
+            self.begin(shared, head_of(*behind, Aim::Verdict));
         } else {
             self.behind = Some(behind);
             let again = shared.now.boot.plus(BEHIND_AGAIN);

@@ -37,12 +37,12 @@ impl Lane {
         }
         let fire = shared.now.boot.plus(remaining + MARGIN);
         shared.arm(fire, self.job, TimerKind::Watch);
-        self.watch = Some(OpenRunWatch {
+        self.watch = Some(Box::new(OpenRunWatch {
             at,
             run_id,
             fire,
             due: false,
-        });
+        }));
     }
 
     pub(super) fn watch_open(&mut self, shared: &mut Shared, open: OpenRun) {
@@ -81,10 +81,18 @@ impl Lane {
     /// a message that arrives before the reply to a claim or registration is handled again after
     /// it.
     pub(super) fn returned_elsewhere(&mut self, shared: &mut Shared) {
-        let claiming = matches!(self.phase, Phase::Claiming { .. });
-        let registering = !matches!(self.sync, LedgerSync::Known | LedgerSync::Grace);
-        self.returned_meanwhile = claiming || registering;
+        self.returned_meanwhile = self.awaits_reply();
         self.query_for_returned(shared);
+    }
+
+    fn awaits_reply(&self) -> bool {
+        let claiming = matches!(self.phase, Phase::Claiming { .. });
+        claiming || !matches!(self.sync, LedgerSync::Known | LedgerSync::Grace)
+    }
+
+    /// Whether a message about a returned occurrence changes anything in this lane.
+    pub(super) fn listens(&self) -> bool {
+        self.returned_meanwhile || self.watch.is_some() || self.awaits_reply()
     }
 
     /// Handles a message about a returned occurrence that arrived before the reply.

@@ -439,7 +439,7 @@ mod tests {
             beginning: Beginning {
                 job,
                 lock: lock.on(&mine),
-                fingerprint: Fingerprint("every 5s".to_owned()),
+                fingerprint: Fingerprint("every 5s".into()),
                 ttl: Duration::from_secs(30),
                 counts: crate::store::CountsFrom {
                     at: Timestamp::EPOCH,

@@ -226,7 +226,7 @@ mod tests {
     fn host(name: &str, servers: &str, started: i64, waits: bool) -> HostInfo {
         HostInfo {
             host: HostName::parse(name).unwrap(),
-            config: Fingerprint("c".to_owned()),
+            config: Fingerprint("c".into()),
             version: "0".to_owned(),
             running: 0,
             pid: 1,

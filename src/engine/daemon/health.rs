@@ -206,7 +206,7 @@ impl Daemon {
     }
 
     fn affected(&self) -> String {
-        let jobs = DueJobs::of(self.jobs.values().map(|job| job.on_store_down));
+        let jobs = DueJobs::of(self.jobs.values().map(|job| job.policies.on_store_down));
         affected(self.runs.len(), jobs)
     }
 

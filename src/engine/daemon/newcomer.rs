@@ -19,7 +19,7 @@ pub(super) struct Newcomer {
 
 /// What the store is to keep of a job of this host.
 pub(super) fn keeping(job: &Job, host: &HostName) -> Keeping {
-    Keeping::of(job.name.clone(), &job.lock_id(), host, job.catch_up_window)
+    Keeping::of(job.name.clone(), &job.lock_id(), host, job.policies.catch_up_window)
 }
 
 impl Newcomer {

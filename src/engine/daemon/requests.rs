@@ -41,8 +41,8 @@ impl UnscheduledJobs {
     pub(super) fn apart(list: Vec<Arc<Job>>, host: &HostName) -> (Vec<Arc<Job>>, Self) {
         let (mut scheduled, mut others) = (Vec::new(), HashMap::new());
         for job in list {
-            if !job.hosts.matches(host) {
-                let hosts = UnscheduledJob::OfOthers(job.hosts.0.clone());
+            if !job.policies.hosts.matches(host) {
+                let hosts = UnscheduledJob::OfOthers(job.policies.hosts.0.clone());
                 others.insert(job.name.clone(), hosts);
             } else if job.enabled {
                 scheduled.push(job);

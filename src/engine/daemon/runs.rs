@@ -148,7 +148,7 @@ impl Runs {
             origin: run.origin,
             orders,
             fields: run.assignment.fields(),
-            grace: run.assignment.job.kill.grace,
+            grace: run.assignment.job.policies.kill.grace,
             since: BootInstant::now(),
         };
         self.spawn(known, async move {

@@ -159,7 +159,7 @@ impl Daemon {
 
     /// How long it may take until no process of any job is left.
     fn longest_end(&self) -> Duration {
-        let graces = self.jobs.values().map(|job| job.kill.grace);
+        let graces = self.jobs.values().map(|job| job.policies.kill.grace);
         // A run ends under the definition that it began with.
         let graces = graces.chain(self.runs.longest_grace());
         graces.max().unwrap_or_default() + MARGIN

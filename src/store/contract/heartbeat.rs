@@ -48,7 +48,7 @@ impl HostHeartbeat {
     pub(in crate::store) fn of(info: &HostInfo) -> Self {
         Self {
             host: info.host.to_string(),
-            config: info.config.0.clone(),
+            config: info.config.0.to_string(),
             version: info.version.clone(),
             running: info.running,
             pid: info.pid,
@@ -70,7 +70,7 @@ impl HostHeartbeat {
     pub(in crate::store) fn into_info(self) -> Result<HostInfo, InvalidName> {
         Ok(HostInfo {
             host: HostName::parse(&self.host)?,
-            config: Fingerprint(self.config),
+            config: Fingerprint(self.config.into()),
             version: self.version,
             running: self.running,
             pid: self.pid,

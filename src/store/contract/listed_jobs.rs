@@ -2,9 +2,11 @@
 //! lists differ can be shown with the jobs that differ.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use super::lock::Fingerprint;
+use crate::names::JobName;
 
 /// How long a store keeps the jobs of a list, unless a daemon with this list asks for more.
 pub const LIST_KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -18,7 +20,34 @@ pub struct ListedJobs {
     /// The fingerprint of the list, under which a store keeps them.
     pub fingerprint: Fingerprint,
     /// The digest of each job, by name.
-    pub jobs: BTreeMap<String, String>,
+    pub jobs: BTreeMap<JobName, JobDigest>,
+}
+
+/// The digest of a job's definition: at most eight bytes of text. A daemon keeps one for each of many jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct JobDigest([u8; 8]);
+
+impl JobDigest {
+    /// Reads a digest; `None` if it is longer than eight bytes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0; 8];
+        bytes
+            .get_mut(..text.len())?
+            .copy_from_slice(text.as_bytes());
+        Some(Self(bytes))
+    }
+
+    /// The digest as text.
+    pub fn as_str(&self) -> &str {
+        let text = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        str::from_utf8(text).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for JobDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
 }
 
 /// What one list has that another one has not.
@@ -37,7 +66,7 @@ impl ListedJobs {
     pub fn text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\n");
         for (job, digest) in &self.jobs {
-            text.extend([job.as_str(), " ", digest, "\n"]);
+            text.extend([job.as_str(), " ", digest.as_str(), "\n"]);
         }
         text
     }
@@ -48,7 +77,7 @@ impl ListedJobs {
         lines.next().filter(|line| *line == FIRST_LINE)?;
         let entries = lines.map(|line| {
             let (job, digest) = line.split_once(' ')?;
-            Some((job.to_owned(), digest.to_owned()))
+            Some((JobName::parse(job).ok()?, JobDigest::parse(digest)?))
         });
         let jobs = entries.collect::<Option<_>>()?;
         Some(Self { fingerprint, jobs })
@@ -59,8 +88,8 @@ impl ListedJobs {
         let mut found = ListDifference::default();
         for (job, digest) in &self.jobs {
             match other.jobs.get(job) {
-                None => found.added.push(job.clone()),
-                Some(theirs) if theirs != digest => found.changed.push(job.clone()),
+                None => found.added.push(job.to_string()),
+                Some(theirs) if theirs != digest => found.changed.push(job.to_string()),
                 Some(_) => {}
             }
         }
@@ -68,7 +97,7 @@ impl ListedJobs {
             .jobs
             .keys()
             .filter(|job| !self.jobs.contains_key(*job));
-        found.missing = missing.cloned().collect();
+        found.missing = missing.map(JobName::to_string).collect();
         found
     }
 }
@@ -113,11 +142,12 @@ mod tests {
     use super::*;
 
     fn list(jobs: &[(&str, &str)]) -> ListedJobs {
-        let jobs = jobs
-            .iter()
-            .map(|(job, digest)| ((*job).to_owned(), (*digest).to_owned()));
+        let jobs = jobs.iter().map(|(job, digest)| {
+            let digest = JobDigest::parse(digest).expect("a short one");
+            (JobName::parse(job).expect("a name"), digest)
+        });
         ListedJobs {
-            fingerprint: Fingerprint("f".to_owned()),
+            fingerprint: Fingerprint("f".into()),
             jobs: jobs.collect(),
         }
     }
@@ -128,8 +158,8 @@ mod tests {
             let read = ListedJobs::parse(jobs.fingerprint.clone(), &jobs.text());
             assert_eq!(read, Some(jobs));
         }
-        for wrong in ["", "x", "jobs\nx"] {
-            assert_eq!(ListedJobs::parse(Fingerprint(String::new()), wrong), None);
+        for wrong in ["", "x", "jobs\nx", "jobs\na 123456789"] {
+            assert_eq!(ListedJobs::parse(Fingerprint("".into()), wrong), None);
         }
     }
 

@@ -41,7 +41,7 @@ pub use self::ledger::{
     Crashed, DECIDED_BEYOND_KEPT, FINGERPRINTS_KEPT, JobState, Ledger, Moved, Open, Replaced,
     Replacement, Waiting,
 };
-pub use self::listed_jobs::{LIST_KEPT_FOR, ListDifference, ListedJobs};
+pub use self::listed_jobs::{JobDigest, LIST_KEPT_FOR, ListDifference, ListedJobs};
 pub use self::lock::{Fingerprint, Lock, LockKey, LockRef};
 pub use self::lock_id::LockId;
 pub(super) use self::manual::NOTED_FOR;

@@ -193,7 +193,7 @@ impl RuleFleet {
                 not_before: at,
                 deadline: at.plus(SECOND * if wish.late.is_some() { 1 } else { 1000 }),
                 prev: (n > 1).then(|| self.at(n - 1)),
-                fingerprint: Fingerprint("f1".to_owned()),
+                fingerprint: Fingerprint("f1".into()),
                 gap: None,
                 late: match wish.late {
                     None | Some(Lateness::Miss) => Late::Miss,
@@ -232,7 +232,7 @@ impl RuleFleet {
         });
         ClaimTarget::Drops {
             job: job(),
-            fingerprint: Fingerprint("f1".to_owned()),
+            fingerprint: Fingerprint("f1".into()),
             answer: GapAnswer {
                 if_last: if right { last } else { last.minus(SECOND) },
                 drop: drop.into_iter().collect(),

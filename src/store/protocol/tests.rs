@@ -224,7 +224,7 @@ fn a_changed_schedule_has_no_gap_before_it_was_first_seen() {
         ..world.due()
     };
     let new = Due {
-        fingerprint: Fingerprint("f2".to_owned()),
+        fingerprint: Fingerprint("f2".into()),
         ..old.clone()
     };
     let reply = world.send(&world.occurrence("a", old));
@@ -248,7 +248,7 @@ fn of_four_schedules_the_one_first_seen_first_is_forgotten() {
         world.register(name);
     }
     let kept: Vec<_> = world.job.into_iter().flat_map(|j| j.fingerprints).collect();
-    let names: Vec<_> = kept.iter().map(|(f, _)| f.0.as_str()).collect();
+    let names: Vec<_> = kept.iter().map(|(f, _)| &*f.0).collect();
     assert_eq!(names, ["f2", "f3", "f4"]);
 }
 

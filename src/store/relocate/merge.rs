@@ -216,7 +216,7 @@ mod tests {
 
     fn begun(last: i64) -> JobState {
         let mut state = JobState::starting_after(at(last));
-        let schedule = Fingerprint("every 3s".to_owned());
+        let schedule = Fingerprint("every 3s".into());
         state.fingerprints = vec![(schedule, at(0))];
         state
     }

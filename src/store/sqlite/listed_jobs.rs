@@ -21,11 +21,11 @@ pub(super) fn keep(
         None => work
             .db
             .prepare_cached("UPDATE lists SET until = ? WHERE fingerprint = ?")?
-            .execute(params![until, list.0])?,
+            .execute(params![until, &*list.0])?,
         Some(jobs) => work
             .db
             .prepare_cached("INSERT OR REPLACE INTO lists VALUES (?, ?, ?)")?
-            .execute(params![list.0, jobs.text(), until])?,
+            .execute(params![&*list.0, jobs.text(), until])?,
     };
     Ok(changed > 0)
 }
@@ -37,7 +37,7 @@ pub(super) fn read(
     let text: Option<String> = work
         .db
         .prepare_cached("SELECT jobs FROM lists WHERE fingerprint = ?")?
-        .query_row([&list.0], |row| row.get(0))
+        .query_row([&*list.0], |row| row.get(0))
         .optional()?;
     // A text that cannot be read is as good as none: it is shown to people, and decides nothing.
     Ok(text.and_then(|text| ListedJobs::parse(list.clone(), &text)))

@@ -228,7 +228,7 @@ pub(super) fn load_job(
         waiting,
         fingerprints: pairs
             .into_iter()
-            .map(|(text, seen)| (Fingerprint(text), Timestamp::from_millis(seen)))
+            .map(|(text, seen)| (Fingerprint(text.into()), Timestamp::from_millis(seen)))
             .collect(),
     }))
 }
@@ -267,7 +267,7 @@ pub(super) fn save_job(
     let pairs: Vec<(&str, i64)> = state
         .fingerprints
         .iter()
-        .map(|(fingerprint, seen)| (fingerprint.0.as_str(), seen.millis()))
+        .map(|(fingerprint, seen)| (&*fingerprint.0, seen.millis()))
         .collect();
     let open = state.open.as_ref();
     let kind = open.and_then(|open| {

@@ -68,7 +68,7 @@ async fn keys_in_two_places_are_waited_for_and_a_loss_that_no_claim_meets_is_not
     let registration = Registration {
         job: JobName::parse(&nightly).unwrap(),
         lock: Lock::named(&cronlatch::names::LockName::parse(&nightly).unwrap()),
-        fingerprint: Fingerprint("f".to_owned()),
+        fingerprint: Fingerprint("f".into()),
         ttl: Duration::from_secs(60),
     };
     answer(async || store.register(std::slice::from_ref(&registration)).await).await;

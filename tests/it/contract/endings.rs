@@ -159,7 +159,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
     let wrong = Claim {
         what: ClaimTarget::Drops {
             job: scene.job.clone(),
-            fingerprint: Fingerprint("f1".to_owned()),
+            fingerprint: Fingerprint("f1".into()),
             answer: GapAnswer {
                 if_last: scene.at(5),
                 drop: vec![drop(6, 7)],

@@ -197,7 +197,7 @@ pub(crate) async fn a_changed_schedule_has_no_gap_before_it_was_first_seen(subje
         }
     );
     let new = Due {
-        fingerprint: Fingerprint("f2".to_owned()),
+        fingerprint: Fingerprint("f2".into()),
         ..old
     };
     Scene::granted(&scene.send(&scene.claim_due("b", new)).await);
@@ -215,7 +215,7 @@ pub(crate) async fn of_four_schedules_the_one_first_seen_first_is_forgotten(
     let names: Vec<_> = report
         .fingerprints
         .iter()
-        .map(|(fingerprint, _)| fingerprint.0.as_str())
+        .map(|(fingerprint, _)| &*fingerprint.0)
         .collect();
     assert_eq!(names, ["f2", "f3", "f4"]);
 }

@@ -314,7 +314,7 @@ impl Scene {
             not_before: self.at(n),
             deadline: self.start.plus(Duration::from_secs(3600 * 24)),
             prev: None,
-            fingerprint: Fingerprint("f1".to_owned()),
+            fingerprint: Fingerprint("f1".into()),
             gap: None,
             late: Late::Miss,
             max_reruns: 0,
@@ -473,7 +473,7 @@ impl Scene {
         let registration = Registration {
             job: self.job.clone(),
             lock: self.lock.clone(),
-            fingerprint: Fingerprint("f1".to_owned()),
+            fingerprint: Fingerprint("f1".into()),
             ttl: LONG,
         };
         let registered = self.store.register(&[registration]).await;
@@ -495,7 +495,7 @@ pub(crate) async fn begin(store: &dyn Store, job: &JobName, lock: &Lock, last: T
         ttl: LONG,
         what: ClaimTarget::Drops {
             job: job.clone(),
-            fingerprint: Fingerprint("f1".to_owned()),
+            fingerprint: Fingerprint("f1".into()),
             answer: GapAnswer {
                 if_last: last,
                 drop: Vec::new(),
@@ -516,7 +516,7 @@ pub(crate) async fn register(
     let registration = Registration {
         job: job.clone(),
         lock: lock.clone(),
-        fingerprint: Fingerprint(schedule.to_owned()),
+        fingerprint: Fingerprint(schedule.into()),
         ttl: LONG,
     };
     let registered = store.register(&[registration]).await;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName};
 use cronlatch::store::{
-    ClaimTarget, Fingerprint, Finish, HostInfo, Kind, ListedJobs, Outcome, Record, RunUsage,
+    ClaimTarget, Fingerprint, Finish, HostInfo, JobDigest, Kind, ListedJobs, Outcome, Record,
+    RunUsage,
 };
 use cronlatch::time::Timestamp;
 
@@ -157,7 +158,7 @@ pub(crate) async fn an_unknown_job_is_reported_as_such(subject: &impl Subject) {
 pub(crate) fn host(name: &str, running: usize) -> HostInfo {
     HostInfo {
         host: HostName::parse(name).unwrap(),
-        config: cronlatch::store::Fingerprint("c0ffee".to_owned()),
+        config: cronlatch::store::Fingerprint("c0ffee".into()),
         version: "0.1.0".to_owned(),
         running,
         pid: 42,
@@ -241,9 +242,12 @@ pub(crate) async fn a_host_that_falls_silent_has_vanished_and_one_that_takes_its
 pub(crate) async fn the_jobs_of_a_list_are_kept_under_its_fingerprint(subject: &impl Subject) {
     let store = subject.store();
     let of = |fingerprint: &str, jobs: &[(&str, &str)]| ListedJobs {
-        fingerprint: Fingerprint(fingerprint.to_owned()),
+        fingerprint: Fingerprint(fingerprint.into()),
         jobs: (jobs.iter())
-            .map(|(job, digest)| ((*job).to_owned(), (*digest).to_owned()))
+            .map(|(job, digest)| {
+                let job = JobName::parse(job).unwrap();
+                (job, JobDigest::parse(digest).unwrap())
+            })
             .collect(),
     };
     for list in [of("f1", &[]), of("f2", &[("a", "1"), ("b", "2")])] {

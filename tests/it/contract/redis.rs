@@ -125,7 +125,7 @@ async fn the_usual_claim_is_granted_before_the_full_rules_read_all_over_again() 
     let usual = granted("b", 2, due(2)).await;
     // The ledger does not know this schedule yet.
     let another = Due {
-        fingerprint: Fingerprint("f2".to_owned()),
+        fingerprint: Fingerprint("f2".into()),
         ..due(3)
     };
     let unusual = granted("c", 3, another).await;

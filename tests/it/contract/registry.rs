@@ -15,7 +15,7 @@ fn beginning(job: &str, lock: &Lock, at: Timestamp, again: bool) -> Beginning {
     Beginning {
         job: JobName::parse(job).unwrap(),
         lock: lock.clone(),
-        fingerprint: Fingerprint("f1".to_owned()),
+        fingerprint: Fingerprint("f1".into()),
         ttl: LONG,
         counts: CountsFrom { at, again },
     }
@@ -143,7 +143,7 @@ pub(crate) async fn a_ledger_begins_where_the_job_counts_and_only_a_disabled_job
     assert_eq!(new.last, Some(earlier));
     assert_eq!(
         new.fingerprints,
-        [(Fingerprint("f1".to_owned()), earlier)],
+        [(Fingerprint("f1".into()), earlier)],
         "its first schedule counts from there too"
     );
     // One that is known goes on where it is, unless it was disabled meanwhile.

@@ -148,7 +148,7 @@ fn listed(ttl: Duration) -> cronlatch::store::Registration {
     cronlatch::store::Registration {
         job: "j".parse_job(),
         lock: super::lock(),
-        fingerprint: cronlatch::store::Fingerprint("f".to_owned()),
+        fingerprint: cronlatch::store::Fingerprint("f".into()),
         ttl,
     }
 }

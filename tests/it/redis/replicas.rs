@@ -367,7 +367,7 @@ async fn granted_ahead(store: &Arc<dyn Store>) -> (Timestamp, Timestamp, Duratio
         let registration = Registration {
             job: job.clone(),
             lock: lock.clone(),
-            fingerprint: Fingerprint("f".to_owned()),
+            fingerprint: Fingerprint("f".into()),
             ttl: claim().ttl,
         };
         let registered = store.register(&[registration]).await.unwrap();

@@ -252,7 +252,7 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
                 reruns: 0,
                 crashed: None,
             }],
-            fingerprints: vec![(Fingerprint("one of them".to_owned()), at(0))],
+            fingerprints: vec![(Fingerprint("one of them".into()), at(0))],
             moved: None,
             decided_beyond: Vec::new(),
             pauses: Vec::new(),

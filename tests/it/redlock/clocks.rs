@@ -65,7 +65,7 @@ async fn one_node_whose_clock_is_wrong_makes_nothing_early_or_late_and_no_job_ne
             let registration = Registration {
                 job: JobName::parse(name).unwrap(),
                 lock: Lock::named(&LockName::parse(name).unwrap()),
-                fingerprint: Fingerprint("f".to_owned()),
+                fingerprint: Fingerprint("f".into()),
                 ttl: LONG,
             };
             let registered = eventually("it is registered", async || {
@@ -143,7 +143,7 @@ async fn a_loss_that_nodes_noticed_under_clocks_far_ahead_is_waited_out_by_the_r
     let listed = Registration {
         job: JobName::parse("j").unwrap(),
         lock: lock(),
-        fingerprint: Fingerprint("f".to_owned()),
+        fingerprint: Fingerprint("f".into()),
         ttl: claim.ttl,
     };
     eventually("a loss is noticed", async || {

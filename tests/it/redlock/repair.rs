@@ -33,7 +33,7 @@ fn ballots(server: &RedisServer) -> Vec<(String, String)> {
 async fn announce(store: &dyn Store) {
     let host = HostInfo {
         host: HostName::parse("h").unwrap(),
-        config: Fingerprint("c".to_owned()),
+        config: Fingerprint("c".into()),
         version: "0".to_owned(),
         running: 0,
         pid: 1,

@@ -223,7 +223,7 @@ async fn of_many_jobs_none_waits_for_the_answer_about_another() {
         .map(|(job, lock)| Registration {
             job: job.clone(),
             lock: lock.clone(),
-            fingerprint: Fingerprint("f".to_owned()),
+            fingerprint: Fingerprint("f".into()),
             ttl: Duration::from_secs(30),
         })
         .collect();

@@ -24,7 +24,7 @@ pub(crate) fn due(at: Timestamp) -> Due {
         not_before: at,
         deadline: at.plus(Duration::from_secs(3600)),
         prev: None,
-        fingerprint: Fingerprint("f".to_owned()),
+        fingerprint: Fingerprint("f".into()),
         gap: None,
         late: Late::Miss,
         max_reruns: 0,

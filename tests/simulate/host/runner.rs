@@ -257,15 +257,15 @@ impl Runner {
                 .filter(|_| run.tries == 1)
                 .map(|at| env.sim.of_boot(at)),
             start_until: kill_at.filter(|_| run.tries == 1),
-            deadline: kill_at.filter(|_| assignment.job.on_lost == OnLost::Kill),
+            deadline: kill_at.filter(|_| assignment.job.policies.on_lost == OnLost::Kill),
             work,
             code: i32::from(fails),
-            grace: millis_of(assignment.job.kill.grace),
+            grace: millis_of(assignment.job.policies.kill.grace),
             stubborn: plan.stubborn,
         };
         let begins = process.not_before.unwrap_or(0).max(env.sim.now);
         run.process = Some(env.guard.spawn(env.sim, process));
-        if let Some(limit) = assignment.job.timeout {
+        if let Some(limit) = assignment.job.policies.timeout {
             let timer = Timer::TimedOut(key, run.tries);
             env.arm(begins + millis_of(limit), timer);
         }
@@ -284,7 +284,7 @@ impl Runner {
         run.process = None;
         let lease = run.lease.and_then(|id| self.leases.get(&id));
         let lease_ends = lease.map(|lease| env.sim.of_boot(lease.ends));
-        let kills = run.assignment.job.on_lost == OnLost::Kill;
+        let kills = run.assignment.job.policies.on_lost == OnLost::Kill;
         let lost = run.lost.filter(|_| kills);
         let mut causes = (run.cause.take().into_iter()).chain(lost.map(Cause::Lost));
         let cause = causes.find(|cause| !came_too_late(*cause, exit, lease_ends));
@@ -302,7 +302,12 @@ impl Runner {
         }
         let worth = matches!(outcome, Outcome::Failed | Outcome::TimedOut);
         let made = run.assignment.attempt.saturating_sub(1) + run.tries;
-        let retry = run.assignment.job.retry.filter(|r| made < r.attempts);
+        let retry = run
+            .assignment
+            .job
+            .policies
+            .retry
+            .filter(|r| made < r.attempts);
         let Some(retry) = retry.filter(|_| worth) else {
             return self.end(env, key, outcome, reason, exit);
         };
@@ -395,7 +400,7 @@ impl Runner {
             return true;
         };
         run.counts = None;
-        let kills = run.assignment.job.on_lost == OnLost::Kill;
+        let kills = run.assignment.job.policies.on_lost == OnLost::Kill;
         if let Some(lost) = run.lost.filter(|_| kills) {
             self.end(env, key, Outcome::LeaseLost, reason_of(lost), Exit::TooLate);
             return true;
@@ -532,7 +537,7 @@ impl Runner {
         lease.ends = ends;
         if let Some(run) = self.runs.get(&lease.run)
             && let Some(process) = run.process
-            && run.assignment.job.on_lost == OnLost::Kill
+            && run.assignment.job.policies.on_lost == OnLost::Kill
         {
             let deadline = env.sim.of_boot(timing::kill_at(ends));
             env.guard.extend(env.sim, process, deadline);
@@ -565,7 +570,7 @@ impl Runner {
         {
             return;
         }
-        if run.assignment.job.on_lost == OnLost::Continue {
+        if run.assignment.job.policies.on_lost == OnLost::Continue {
             return;
         }
         if run.process.is_some() {
@@ -602,7 +607,7 @@ fn came_too_late(cause: Cause, exit: Exit, lease_ends: Option<i64>) -> bool {
 
 fn verdict(run: &Run, cause: Option<Cause>, exit: Exit) -> (Outcome, String) {
     let good = |code: i32| {
-        let codes = &run.assignment.job.success_exit_codes;
+        let codes = &run.assignment.job.policies.success_exit_codes;
         u8::try_from(code).is_ok_and(|code| codes.contains(&code))
     };
     match (cause, exit) {

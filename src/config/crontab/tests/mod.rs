@@ -399,7 +399,7 @@ proptest! {
         };
         prop_assert_eq!(read.jobs.len(), crontabs.job_count());
         for (job, from) in read.jobs.iter().zip(crontabs.valid_jobs()) {
-            let Command::Shell { script, .. } = &job.command else {
+            let Command::Shell { script, .. } = &*job.command else {
                 return Err(TestCaseError::fail("a list of words"));
             };
             let Some(super::model::FieldValue::Text(command)) = from.field("command").cloned() else {

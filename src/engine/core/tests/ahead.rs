@@ -89,18 +89,9 @@ fn what_is_not_claimed_ahead_waits_for_its_instant() {
     let host = crate::names::HostName::parse("a").expect("a name");
     let job = crate::names::JobName::parse("j").expect("a name");
     let policies = [
-        Policy {
-            exclusion: Exclusion::None,
-            ..policy()
-        },
-        Policy {
-            on_store_down: OnStoreDown::Run,
-            ..policy()
-        },
-        Policy {
-            on_store_down: OnStoreDown::Skip,
-            ..policy()
-        },
+        policy().with(|it| it.exclusion = Exclusion::None),
+        policy().with(|it| it.on_store_down = OnStoreDown::Run),
+        policy().with(|it| it.on_store_down = OnStoreDown::Skip),
         Policy {
             spread: Spread::new(&host, &job, Duration::from_millis(1)),
             ..policy()

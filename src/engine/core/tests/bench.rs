@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::Core;
 use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, OccurrenceNotice};
-use super::super::policy::{Exclusion, OccurrenceSource, Policy};
+use super::super::policy::{Exclusion, OccurrenceSource, Policy, SharedPolicy};
 use crate::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown};
 use crate::names::{RunId, Token};
 use crate::schedule::Spread;
@@ -40,9 +40,7 @@ impl OccurrenceSource for Every {
 
 /// A job every ten seconds, with the defaults of the configuration.
 pub(super) fn policy() -> Policy {
-    Policy {
-        calendar: Arc::new(Every(10)),
-        delay: Duration::ZERO,
+    let shared = SharedPolicy {
         start_deadline: Duration::from_secs(300),
         exclusion: Exclusion::Lock,
         on_overlap: OnOverlap::Skip,
@@ -54,7 +52,12 @@ pub(super) fn policy() -> Policy {
         on_store_down: OnStoreDown::Wait,
         poll: Duration::from_secs(5),
         skew: Duration::ZERO,
+    };
+    Policy {
+        calendar: Arc::new(Every(10)),
+        delay: Duration::ZERO,
         spread: Spread::default(),
+        shared: Arc::new(shared),
     }
 }
 
@@ -65,7 +68,7 @@ pub(super) fn secs(seconds: i64) -> Timestamp {
 }
 
 pub(super) struct Bench {
-    core: Core,
+    pub(super) core: Core,
     seconds: i64,
     /// So many seconds the clock that the core goes by is ahead.
     pub(super) ahead: i64,

@@ -7,10 +7,7 @@ use crate::config::{CatchUp, OnOverlap};
 use crate::store::{ClaimReply, GapAnswer, Kind, Outcome, Overlap};
 
 fn with(catch_up: CatchUp) -> Policy {
-    Policy {
-        catch_up,
-        ..policy()
-    }
+    policy().with(|it| it.catch_up = catch_up)
 }
 
 /// A daemon that starts at 1000 and finds its ledger decided up to `last`.
@@ -145,10 +142,10 @@ fn all_waits_for_what_was_claimed_before_the_outage_was_noticed() {
 #[test]
 fn latest_outside_its_window_runs_nothing_and_has_it_recorded() {
     let policy = Policy {
-        catch_up_window: std::time::Duration::from_secs(5),
         calendar: std::sync::Arc::new(super::bench::Every(100)),
         ..policy()
-    };
+    }
+    .with(|it| it.catch_up_window = std::time::Duration::from_secs(5));
     let mut bench = Bench::fresh(vec![policy], None);
     bench.at(1099);
     bench.registered(800);
@@ -165,10 +162,8 @@ fn none_every_30_seconds() -> Policy {
 
 #[test]
 fn none_has_recorded_what_nobody_may_start_any_more() {
-    let policy = Policy {
-        start_deadline: std::time::Duration::from_secs(5),
-        ..none_every_30_seconds()
-    };
+    let policy =
+        none_every_30_seconds().with(|it| it.start_deadline = std::time::Duration::from_secs(5));
     let mut bench = restarted(policy, 900);
     assert_eq!(dropped_alone(&mut bench), [(930, 990, 3)]);
 }
@@ -189,10 +184,8 @@ fn all_runs_each_one_in_order_before_what_is_due_now() {
 
 #[test]
 fn what_came_due_behind_the_backlog_of_all_is_not_too_late_on_its_account() {
-    let policy = Policy {
-        start_deadline: std::time::Duration::from_secs(3),
-        ..with(CatchUp::All)
-    };
+    let policy =
+        with(CatchUp::All).with(|it| it.start_deadline = std::time::Duration::from_secs(3));
     let mut bench = Bench::fresh(vec![policy], None);
     bench.due(1010);
     bench.registered(980);
@@ -205,10 +198,7 @@ fn what_came_due_behind_the_backlog_of_all_is_not_too_late_on_its_account() {
 
 #[test]
 fn what_came_due_behind_the_backlog_of_all_is_not_superseded_by_what_follows_it() {
-    let policy = Policy {
-        on_overlap: OnOverlap::Wait,
-        ..with(CatchUp::All)
-    };
+    let policy = with(CatchUp::All).with(|it| it.on_overlap = OnOverlap::Wait);
     let mut bench = Bench::fresh(vec![policy], None);
     bench.due(1010);
     bench.registered(990);
@@ -220,10 +210,7 @@ fn what_came_due_behind_the_backlog_of_all_is_not_superseded_by_what_follows_it(
 
 #[test]
 fn what_came_due_behind_the_backlog_of_all_is_not_refused_by_a_queue_that_is_full_of_it() {
-    let policy = Policy {
-        on_overlap: OnOverlap::Queue { limit: 1 },
-        ..with(CatchUp::All)
-    };
+    let policy = with(CatchUp::All).with(|it| it.on_overlap = OnOverlap::Queue { limit: 1 });
     let mut bench = Bench::fresh(vec![policy], None);
     bench.due(1010);
     bench.registered(990);
@@ -235,10 +222,8 @@ fn what_came_due_behind_the_backlog_of_all_is_not_refused_by_a_queue_that_is_ful
 
 #[test]
 fn all_drops_what_is_older_than_its_window() {
-    let policy = Policy {
-        catch_up_window: std::time::Duration::from_secs(25),
-        ..with(CatchUp::All)
-    };
+    let policy =
+        with(CatchUp::All).with(|it| it.catch_up_window = std::time::Duration::from_secs(25));
     let mut bench = restarted(policy, 900);
     let first = bench.claim(980);
     bench.answer(&first, gap(900));

@@ -8,10 +8,7 @@ use crate::names::RunId;
 use crate::store::{ClaimReply, Kind};
 
 fn rerun() -> Policy {
-    Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 3 },
-        ..policy()
-    }
+    policy().with(|it| it.on_crash = OnCrash::Rerun { max_reruns: 3 })
 }
 
 fn settles(run_id: &str) -> Action {
@@ -83,10 +80,7 @@ fn without_rerun_the_orphan_is_closed() {
 
 #[test]
 fn the_crashed_run_goes_before_the_one_that_waits_for_its_lock() {
-    let mut bench = Bench::new(Policy {
-        on_overlap: OnOverlap::Wait,
-        ..rerun()
-    });
+    let mut bench = Bench::new(rerun().with(|it| it.on_overlap = OnOverlap::Wait));
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.answer(&spec, running(15));
@@ -250,12 +244,16 @@ fn an_orphan_that_was_passed_by_is_closed() {
 #[test]
 fn without_catch_up_a_host_looks_when_nobody_can_be_granted_what_it_passed_by() {
     let mut bench = Bench::fresh(
-        vec![Policy {
-            calendar: std::sync::Arc::new(super::bench::Every(7)),
-            catch_up: crate::config::CatchUp::None,
-            start_deadline: std::time::Duration::from_secs(30),
-            ..policy()
-        }],
+        vec![
+            Policy {
+                calendar: std::sync::Arc::new(super::bench::Every(7)),
+                ..policy()
+            }
+            .with(|it| {
+                it.catch_up = crate::config::CatchUp::None;
+                it.start_deadline = std::time::Duration::from_secs(30);
+            }),
+        ],
         None,
     );
     bench.feed(Event::Registered {
@@ -350,10 +348,7 @@ fn a_host_that_looks_after_no_run_does_not_ask_when_an_occurrence_is_returned() 
 
 #[test]
 fn a_host_that_has_just_come_claims_a_rerun_that_waits_at_once() {
-    let skewed = Policy {
-        skew: std::time::Duration::from_secs(3),
-        ..rerun()
-    };
+    let skewed = rerun().with(|it| it.skew = std::time::Duration::from_secs(3));
     let mut bench = Bench::fresh(vec![skewed], None);
     bench.at(1011);
     bench.feed(Event::Registered {
@@ -376,10 +371,7 @@ fn a_host_that_has_just_come_claims_a_rerun_that_waits_at_once() {
 
 #[test]
 fn a_host_that_runs_without_the_store_looks_after_another_run_once_its_own_is_closed() {
-    let mut bench = Bench::new(Policy {
-        on_store_down: OnStoreDown::Run,
-        ..policy()
-    });
+    let mut bench = Bench::new(policy().with(|it| it.on_store_down = OnStoreDown::Run));
     bench.feed(Event::StoreDown);
     bench.due(1010);
     bench.started_alone(1010);
@@ -391,4 +383,23 @@ fn a_host_that_runs_without_the_store_looks_after_another_run_once_its_own_is_cl
     bench.closed();
     bench.looks();
     bench.nothing();
+}
+
+#[test]
+fn a_lane_listens_for_returned_occurrences_while_it_awaits_a_reply_or_watches_a_run() {
+    let mut bench = Bench::fresh(vec![policy()], None);
+    assert_eq!(bench.core.listening, 1, "it is being registered");
+    bench.registered(1000);
+    assert_eq!(bench.core.listening, 0);
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    assert_eq!(bench.core.listening, 1, "it claims");
+    bench.grant(&spec);
+    assert_eq!(bench.core.listening, 0);
+    let mut bench = Bench::fresh(vec![policy()], None);
+    bench.registered_open(1000, 1000, 30);
+    assert_eq!(
+        bench.core.listening, 1,
+        "it watches the run of another host"
+    );
 }

@@ -420,15 +420,15 @@ fn name() -> JobName {
 }
 
 fn fingerprint() -> Fingerprint {
-    Fingerprint("every second".to_owned())
+    Fingerprint("every second".into())
 }
 
 fn every_second() -> Policy {
     Policy {
         calendar: Arc::new(Every(1)),
-        skew: Duration::from_secs(3),
         ..policy()
     }
+    .with(|it| it.skew = Duration::from_secs(3))
 }
 
 const OVERLAPS: [OnOverlap; 3] = [
@@ -442,10 +442,7 @@ const OVERLAPS: [OnOverlap; 3] = [
 fn hosts_whose_clocks_disagree_run_every_occurrence_once() {
     for seed in 0..150 {
         let on_overlap = OVERLAPS[usize::try_from(seed % 3).expect("small")];
-        let policy = Policy {
-            on_overlap,
-            ..every_second()
-        };
+        let policy = every_second().with(|it| it.on_overlap = on_overlap);
         let mut fleet = Fleet::new(seed, policy, &[-1500, 0, 700]);
         fleet.longest_run = 100;
         fleet.settle_down();
@@ -462,12 +459,11 @@ fn hosts_whose_clocks_disagree_run_every_occurrence_once() {
 #[test]
 fn a_bad_network_costs_time_and_no_guarantee() {
     for seed in 0..300 {
-        let policy = Policy {
-            on_overlap: OVERLAPS[usize::try_from(seed % 3).expect("small")],
-            catch_up: [CatchUp::None, CatchUp::Latest, CatchUp::All]
-                [usize::try_from(seed / 3 % 3).expect("small")],
-            ..every_second()
-        };
+        let policy = every_second().with(|it| {
+            it.on_overlap = OVERLAPS[usize::try_from(seed % 3).expect("small")];
+            it.catch_up = [CatchUp::None, CatchUp::Latest, CatchUp::All]
+                [usize::try_from(seed / 3 % 3).expect("small")];
+        });
         let mut fleet = Fleet::new(seed, policy, &[-400, 0, 300]);
         fleet.loss = 15;
         fleet.resends = true;
@@ -490,11 +486,10 @@ fn crashes_leave_verdicts_and_no_run_twice() {
         } else {
             OnCrash::Rerun { max_reruns: 3 }
         };
-        let policy = Policy {
-            on_crash,
-            on_overlap: OVERLAPS[usize::try_from(seed % 3).expect("small")],
-            ..every_second()
-        };
+        let policy = every_second().with(|it| {
+            it.on_crash = on_crash;
+            it.on_overlap = OVERLAPS[usize::try_from(seed % 3).expect("small")];
+        });
         let mut fleet = Fleet::new(seed, policy, &[-400, 0, 300]);
         fleet.loss = 3;
         fleet.resends = true;
@@ -521,12 +516,11 @@ fn crashes_leave_verdicts_and_no_run_twice() {
 #[test]
 fn what_a_healthy_host_has_in_hand_is_not_missed_for_hosts_that_come_back() {
     for seed in 0..90 {
-        let policy = Policy {
-            on_overlap: OVERLAPS[usize::try_from(seed % 3).expect("small")],
-            catch_up: [CatchUp::None, CatchUp::Latest, CatchUp::All]
-                [usize::try_from(seed / 3 % 3).expect("small")],
-            ..every_second()
-        };
+        let policy = every_second().with(|it| {
+            it.on_overlap = OVERLAPS[usize::try_from(seed % 3).expect("small")];
+            it.catch_up = [CatchUp::None, CatchUp::Latest, CatchUp::All]
+                [usize::try_from(seed / 3 % 3).expect("small")];
+        });
         let mut fleet = Fleet::new(seed, policy, &[-1500, 0, 700]);
         fleet.resends = true;
         fleet.longest_run = 100;

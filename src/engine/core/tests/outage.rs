@@ -13,10 +13,7 @@ use crate::config::{CatchUp, OnOverlap, OnStoreDown};
 use crate::store::{ClaimReply, Kind, Outcome, Overlap, Range};
 
 fn down(on_store_down: OnStoreDown) -> Policy {
-    Policy {
-        on_store_down,
-        ..policy()
-    }
+    policy().with(|it| it.on_store_down = on_store_down)
 }
 
 /// The claim of 1010 gets no answer.
@@ -63,10 +60,7 @@ fn what_comes_due_meanwhile_is_judged_by_catch_up() {
 
 #[test]
 fn with_all_what_came_due_before_the_outage_was_noticed_is_not_skipped_for_an_overlap() {
-    let mut bench = Bench::new(Policy {
-        catch_up: CatchUp::All,
-        ..down(OnStoreDown::Wait)
-    });
+    let mut bench = Bench::new(down(OnStoreDown::Wait).with(|it| it.catch_up = CatchUp::All));
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.grant(&spec);
@@ -85,10 +79,7 @@ fn with_all_what_came_due_before_the_outage_was_noticed_is_not_skipped_for_an_ov
 
 #[test]
 fn with_none_the_newest_of_an_outage_still_runs_within_its_deadline() {
-    let (mut bench, spec) = cut_off(Policy {
-        catch_up: CatchUp::None,
-        ..down(OnStoreDown::Wait)
-    });
+    let (mut bench, spec) = cut_off(down(OnStoreDown::Wait).with(|it| it.catch_up = CatchUp::None));
     bench.due(1020);
     bench.due(1030);
     back(&mut bench);
@@ -147,10 +138,7 @@ fn skip_forgets_what_is_not_due_yet_by_the_clock_of_the_job_s_own_server() {
 
 #[test]
 fn skip_is_not_recorded_while_a_host_with_a_slow_clock_may_still_claim_it() {
-    let mut bench = Bench::new(Policy {
-        skew: Duration::from_secs(3),
-        ..down(OnStoreDown::Skip)
-    });
+    let mut bench = Bench::new(down(OnStoreDown::Skip).with(|it| it.skew = Duration::from_secs(3)));
     bench.feed(Event::StoreDown);
     bench.due(1010);
     bench.at(1011);
@@ -181,10 +169,7 @@ fn run_does_not_overlap_with_itself() {
     bench.due(1020);
     assert!(bench.said(1020, &OccurrenceNotice::StillRunning));
     bench.nothing();
-    let (mut bench, _) = cut_off(Policy {
-        on_overlap: OnOverlap::Wait,
-        ..down(OnStoreDown::Run)
-    });
+    let (mut bench, _) = cut_off(down(OnStoreDown::Run).with(|it| it.on_overlap = OnOverlap::Wait));
     bench.started_alone(1010);
     bench.due(1020);
     bench.nothing();
@@ -194,10 +179,7 @@ fn run_does_not_overlap_with_itself() {
 
 #[test]
 fn without_a_lock_runs_without_the_store_overlap() {
-    let (mut bench, _) = cut_off(Policy {
-        exclusion: Exclusion::None,
-        ..down(OnStoreDown::Run)
-    });
+    let (mut bench, _) = cut_off(down(OnStoreDown::Run).with(|it| it.exclusion = Exclusion::None));
     bench.started_alone(1010);
     bench.due(1020);
     bench.started_alone(1020);
@@ -220,11 +202,10 @@ fn what_ran_alone_is_not_run_again_when_the_store_is_back() {
 
 #[test]
 fn what_was_too_late_between_two_runs_without_the_store_is_missed() {
-    let (mut bench, _) = cut_off(Policy {
-        on_overlap: OnOverlap::Wait,
-        start_deadline: Duration::from_secs(3),
-        ..down(OnStoreDown::Run)
-    });
+    let (mut bench, _) = cut_off(down(OnStoreDown::Run).with(|it| {
+        it.on_overlap = OnOverlap::Wait;
+        it.start_deadline = Duration::from_secs(3);
+    }));
     bench.started_alone(1010);
     bench.due(1020);
     bench.at(1025);
@@ -380,12 +361,16 @@ fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_late
 
 #[test]
 fn an_outage_longer_than_the_window_leaves_a_verdict() {
-    let (mut bench, _) = cut_off(Policy {
-        catch_up_window: Duration::from_secs(5),
-        calendar: std::sync::Arc::new(super::bench::Every(1010)),
-        start_deadline: Duration::from_secs(5),
-        ..down(OnStoreDown::Wait)
-    });
+    let (mut bench, _) = cut_off(
+        Policy {
+            calendar: std::sync::Arc::new(super::bench::Every(1010)),
+            ..down(OnStoreDown::Wait)
+        }
+        .with(|it| {
+            it.catch_up_window = Duration::from_secs(5);
+            it.start_deadline = Duration::from_secs(5);
+        }),
+    );
     bench.at(1100);
     bench.action();
     back(&mut bench);
@@ -435,10 +420,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
 
 /// What comes due while a run without the store lasts runs after it.
 fn runs_each_alone() -> Policy {
-    Policy {
-        on_overlap: OnOverlap::Queue { limit: 5 },
-        ..down(OnStoreDown::Run)
-    }
+    down(OnStoreDown::Run).with(|it| it.on_overlap = OnOverlap::Queue { limit: 5 })
 }
 
 /// The store's clock is five seconds behind this host's, and says that all up to 1000 is decided.
@@ -496,11 +478,10 @@ fn what_is_being_claimed_when_the_job_is_registered_once_more_runs_alone_once() 
 
 #[test]
 fn without_catch_up_nothing_starts_that_is_older_than_what_ran_without_the_store() {
-    let mut bench = Bench::new(Policy {
-        catch_up: CatchUp::None,
-        on_store_down: OnStoreDown::Run,
-        ..policy()
-    });
+    let mut bench = Bench::new(policy().with(|it| {
+        it.catch_up = CatchUp::None;
+        it.on_store_down = OnStoreDown::Run;
+    }));
     bench.at(1035);
     bench.feed(Event::Awake);
     for at in [1010, 1020, 1030] {
@@ -548,10 +529,7 @@ fn what_one_ledger_lacks_is_not_judged_while_the_job_may_have_another() {
 
 #[test]
 fn what_is_dropped_is_not_judged_again_while_the_job_may_have_another_ledger() {
-    let mut bench = Bench::new(Policy {
-        catch_up_window: Duration::from_secs(5),
-        ..policy()
-    });
+    let mut bench = Bench::new(policy().with(|it| it.catch_up_window = Duration::from_secs(5)));
     bench.at(1037);
     let registers = |bench: &mut Bench| {
         bench.feed(Event::Absent { job: None });

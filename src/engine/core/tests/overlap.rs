@@ -9,17 +9,11 @@ use crate::config::{OnLost, OnOverlap};
 use crate::store::{ClaimReply, Head, Kind, Overlap};
 
 fn wait() -> Policy {
-    Policy {
-        on_overlap: OnOverlap::Wait,
-        ..policy()
-    }
+    policy().with(|it| it.on_overlap = OnOverlap::Wait)
 }
 
 fn queue(limit: usize) -> Policy {
-    Policy {
-        on_overlap: OnOverlap::Queue { limit },
-        ..policy()
-    }
+    policy().with(|it| it.on_overlap = OnOverlap::Queue { limit })
 }
 
 #[test]
@@ -91,10 +85,7 @@ fn wait_asks_again_once_the_lock_may_be_free() {
 #[test]
 fn what_waits_is_claimed_beside_an_own_run_only_if_that_may_go_on_without_its_lease() {
     let beside_own_run = |on_lost: OnLost| {
-        let mut bench = Bench::new(Policy {
-            on_lost,
-            ..queue(1)
-        });
+        let mut bench = Bench::new(queue(1).with(|it| it.on_lost = on_lost));
         bench.due(1010);
         let own = bench.claim(1010);
         bench.grant(&own);
@@ -170,10 +161,8 @@ fn a_host_that_was_not_there_learns_what_waits_from_the_ledger() {
 
 #[test]
 fn the_verdict_of_a_head_whose_deadline_passes_is_asked_for_then() {
-    let mut bench = Bench::new(Policy {
-        start_deadline: std::time::Duration::from_secs(5),
-        ..wait()
-    });
+    let mut bench =
+        Bench::new(wait().with(|it| it.start_deadline = std::time::Duration::from_secs(5)));
     bench.due(1010);
     let spec = bench.claim(1010);
     let reply = ClaimReply::Waits {

@@ -103,11 +103,10 @@ fn what_ran_without_the_store_does_not_hide_a_pause() {
 #[test]
 fn what_policy_drops_by_itself_is_parted_too() {
     let mut bench = Bench::fresh(
-        vec![Policy {
-            catch_up: CatchUp::None,
-            start_deadline: std::time::Duration::from_secs(5),
-            ..policy()
-        }],
+        vec![policy().with(|it| {
+            it.catch_up = CatchUp::None;
+            it.start_deadline = std::time::Duration::from_secs(5);
+        })],
         None,
     );
     bench.at(1058);
@@ -145,10 +144,7 @@ fn a_paused_occurrence_is_decided_and_the_next_one_is_claimed() {
 }
 
 fn runs_alone() -> Policy {
-    Policy {
-        on_store_down: OnStoreDown::Run,
-        ..policy()
-    }
+    policy().with(|it| it.on_store_down = OnStoreDown::Run)
 }
 
 #[test]

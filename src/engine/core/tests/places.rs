@@ -90,10 +90,11 @@ fn at_its_deadline_a_parked_occurrence_is_left_to_catch_up() {
 
 #[test]
 fn a_full_host_has_recorded_what_nobody_may_start_any_more() {
-    let short = || Policy {
-        start_deadline: Duration::from_secs(15),
-        catch_up_window: Duration::from_secs(5),
-        ..policy()
+    let short = || {
+        policy().with(|it| {
+            it.start_deadline = Duration::from_secs(15);
+            it.catch_up_window = Duration::from_secs(5);
+        })
     };
     let mut bench = full_of(&[short(), short(), short()]);
     bench.due_of(SECOND, 1010);

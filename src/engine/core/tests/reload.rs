@@ -61,10 +61,7 @@ fn a_job_that_is_kept_goes_on_where_it_is_under_its_new_policies() {
     let mut bench = Bench::new(policy());
     bench.due(1010);
     let spec = bench.claim(1010);
-    let queue = Policy {
-        on_overlap: OnOverlap::Queue { limit: 3 },
-        ..policy()
-    };
+    let queue = policy().with(|it| it.on_overlap = OnOverlap::Queue { limit: 3 });
     reload(&mut bench, kept(queue));
     bench.nothing();
     bench.grant(&spec);
@@ -198,10 +195,7 @@ fn the_run_of_a_job_that_was_removed_frees_its_place() {
 
 #[test]
 fn a_job_that_moves_to_another_lock_takes_along_what_it_has_not_claimed() {
-    let one_place = Policy {
-        catch_up: CatchUp::None,
-        ..policy()
-    };
+    let one_place = policy().with(|it| it.catch_up = CatchUp::None);
     let mut bench = Bench::fresh(vec![one_place.clone(), policy()], Some(1));
     for job in [JOB, JobIx(1)] {
         bench.registered_of(job, 1000);
@@ -228,10 +222,7 @@ fn a_job_that_moves_to_another_lock_takes_along_what_it_has_not_claimed() {
 
 #[test]
 fn what_came_due_before_a_move_is_this_host_s_although_nothing_is_caught_up() {
-    let none = Policy {
-        catch_up: CatchUp::None,
-        ..policy()
-    };
+    let none = policy().with(|it| it.catch_up = CatchUp::None);
     let mut bench = Bench::new(none.clone());
     bench.due(1010);
     let spec = bench.claim(1010);
@@ -250,11 +241,10 @@ fn what_came_due_before_a_move_is_this_host_s_although_nothing_is_caught_up() {
 
 #[test]
 fn what_ran_without_the_store_is_not_run_again_under_another_lock() {
-    let alone = Policy {
-        on_store_down: OnStoreDown::Run,
-        catch_up: CatchUp::All,
-        ..policy()
-    };
+    let alone = policy().with(|it| {
+        it.on_store_down = OnStoreDown::Run;
+        it.catch_up = CatchUp::All;
+    });
     let mut bench = Bench::new(alone.clone());
     bench.feed(Event::StoreDown);
     bench.due(1010);
@@ -271,10 +261,7 @@ fn what_ran_without_the_store_is_not_run_again_under_another_lock() {
 
 #[test]
 fn what_runs_without_the_store_is_not_dropped_after_two_changes_of_the_schedule() {
-    let alone = Policy {
-        on_store_down: OnStoreDown::Run,
-        ..policy()
-    };
+    let alone = policy().with(|it| it.on_store_down = OnStoreDown::Run);
     let mut bench = Bench::new(alone.clone());
     bench.feed(Event::StoreDown);
     bench.due(1010);
@@ -300,10 +287,7 @@ fn what_runs_without_the_store_is_not_dropped_after_two_changes_of_the_schedule(
 
 #[test]
 fn no_range_that_is_dropped_reaches_over_what_ran_without_the_store_by_another_schedule() {
-    let alone = Policy {
-        on_store_down: OnStoreDown::Run,
-        ..policy()
-    };
+    let alone = policy().with(|it| it.on_store_down = OnStoreDown::Run);
     let sevens = Policy {
         calendar: Arc::new(Every(7)),
         ..alone.clone()
@@ -368,10 +352,7 @@ fn a_host_that_drains_takes_no_other_list() {
 
 #[test]
 fn a_list_that_changes_nothing_leaves_a_job_what_it_waits_for() {
-    let wait = Policy {
-        on_overlap: OnOverlap::Wait,
-        ..policy()
-    };
+    let wait = policy().with(|it| it.on_overlap = OnOverlap::Wait);
     let mut bench = Bench::new(wait.clone());
     bench.due(1010);
     let spec = bench.claim(1010);

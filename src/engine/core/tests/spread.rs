@@ -111,11 +111,13 @@ fn without_spread_it_goes_out_at_once() {
 fn a_turn_never_lies_beyond_the_start_deadline_or_the_next_occurrence() {
     for tens in 101..160 {
         let at = tens * 10;
-        let mut bench = Bench::new(Policy {
-            spread: of("web1", Duration::from_secs(60)),
-            start_deadline: Duration::from_secs(3),
-            ..policy()
-        });
+        let mut bench = Bench::new(
+            Policy {
+                spread: of("web1", Duration::from_secs(60)),
+                ..policy()
+            }
+            .with(|it| it.start_deadline = Duration::from_secs(3)),
+        );
         bench.due(at);
         bench.at(at + 3);
         let spec = bench.claim(at);
@@ -144,10 +146,7 @@ fn an_occurrence_held_back_is_left_to_others_when_the_host_drains() {
 #[test]
 fn a_store_that_goes_away_before_the_turn_meets_the_jobs_policy() {
     let at = late_one();
-    let mut bench = Bench::new(Policy {
-        on_store_down: OnStoreDown::Run,
-        ..spread_policy()
-    });
+    let mut bench = Bench::new(spread_policy().with(|it| it.on_store_down = OnStoreDown::Run));
     bench.due(at);
     bench.feed(Event::StoreDown);
     bench.nothing();

@@ -77,10 +77,7 @@ fn an_early_occurrence_is_claimed_when_the_store_s_clock_turns_out_right_after_a
 
 #[test]
 fn a_claim_that_is_out_is_answered_but_leads_to_no_further_one() {
-    let mut bench = Bench::new(Policy {
-        catch_up: CatchUp::All,
-        ..policy()
-    });
+    let mut bench = Bench::new(policy().with(|it| it.catch_up = CatchUp::All));
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.feed(Event::ClockWrong);
@@ -102,10 +99,7 @@ fn a_wrong_clock_at_the_start_holds_back_what_is_to_be_caught_up() {
 
 /// The store is away, and the clock is ten seconds ahead; nobody knows yet.
 fn ahead_and_alone() -> Bench {
-    let mut bench = Bench::new(Policy {
-        on_store_down: OnStoreDown::Run,
-        ..policy()
-    });
+    let mut bench = Bench::new(policy().with(|it| it.on_store_down = OnStoreDown::Run));
     bench.ahead = 10;
     bench.feed(Event::StoreDown);
     bench
@@ -138,10 +132,7 @@ fn what_a_fast_clock_called_due_is_taken_back_and_claimed_at_its_time() {
 
 #[test]
 fn a_skip_that_a_fast_clock_foretold_is_forgotten() {
-    let mut bench = Bench::new(Policy {
-        on_store_down: OnStoreDown::Skip,
-        ..policy()
-    });
+    let mut bench = Bench::new(policy().with(|it| it.on_store_down = OnStoreDown::Skip));
     bench.ahead = 25;
     bench.feed(Event::StoreDown);
     bench.at(1016);
@@ -191,9 +182,9 @@ fn a_slow_clock_does_not_claim_what_was_due_before_the_daemon_started() {
     for catch_up in [CatchUp::None, CatchUp::Latest] {
         let policy = Policy {
             calendar: std::sync::Arc::new(super::bench::Every(7)),
-            catch_up,
             ..policy()
-        };
+        }
+        .with(|it| it.catch_up = catch_up);
         let mut bench = Bench::fresh(vec![policy], None);
         // It is twelve seconds behind, so that 994 comes six seconds after the start at 1000.
         bench.ahead = -12;
@@ -331,10 +322,7 @@ fn an_idle_host_that_was_absent_claims_nothing_that_it_waited_for_before_it_regi
 
 #[test]
 fn a_host_that_was_absent_while_it_claimed_looks_after_no_run_before_it_registers() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        ..policy()
-    };
+    let rerun = policy().with(|it| it.on_crash = OnCrash::Rerun { max_reruns: 1 });
     let mut bench = Bench::fresh(vec![rerun], None);
     bench.registered_open(1000, 1000, 15);
     bench.due(1010);

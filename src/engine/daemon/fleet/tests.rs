@@ -7,7 +7,7 @@ fn name(text: &str) -> HostName {
 }
 
 fn list(text: &str) -> Fingerprint {
-    Fingerprint(text.to_owned())
+    Fingerprint(text.into())
 }
 
 fn report(host: &str, config: &str) -> HostReport {
@@ -70,7 +70,7 @@ fn the_first_live_host_reports_once_that_another_one_vanished_and_one_that_stopp
 fn lists_that_differ_are_reported_once_by_one_host_of_each_list() {
     let hosts = [report("a", "x"), report("b", "x"), report("c", "y")];
     let other = |list: &str, hosts: &[&str]| OtherListSeen {
-        list: Fingerprint(list.to_owned()),
+        list: Fingerprint(list.into()),
         hosts: hosts.iter().map(|host| name(host)).collect(),
     };
     let mut fleets: BTreeMap<&str, OtherHosts> = ["a", "b", "c"]

@@ -183,7 +183,7 @@ async fn claims_that_wait_for_their_turn_are_not_sent_to_a_store_that_is_down() 
 fn word() -> HostInfo {
     HostInfo {
         host: HostName::parse("a").expect("a name"),
-        config: Fingerprint("c".to_owned()),
+        config: Fingerprint("c".into()),
         version: "0".to_owned(),
         running: 0,
         pid: 1,
@@ -235,7 +235,7 @@ fn newcomer(lock: &str) -> (JobIx, Newcomer) {
     let beginning = Beginning {
         job: job.clone(),
         lock: Lock::named(&name),
-        fingerprint: Fingerprint("f".to_owned()),
+        fingerprint: Fingerprint("f".into()),
         ttl: Duration::from_secs(30),
         counts: CountsFrom {
             at: Timestamp::EPOCH,

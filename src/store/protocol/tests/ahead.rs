@@ -134,7 +134,7 @@ fn before_the_instant_nothing_but_a_plain_grant_is_decided() {
             }];
         }),
         ("the schedule is new", |world| {
-            state(world).fingerprints = vec![(Fingerprint("f2".to_owned()), Timestamp::EPOCH)];
+            state(world).fingerprints = vec![(Fingerprint("f2".into()), Timestamp::EPOCH)];
         }),
         ("the ledger is ahead of the clock", |world| {
             state(world).last = world.now().plus(Duration::from_millis(10));

@@ -534,7 +534,7 @@ fn a_schedule_that_the_data_forgot_counts_from_the_loss_and_not_from_its_next_cl
     let after = |ms| lost_at.plus(Duration::from_millis(ms));
     world.pass(31_000);
     let newer = |due| Due {
-        fingerprint: Fingerprint("f2".to_owned()),
+        fingerprint: Fingerprint("f2".into()),
         ..due
     };
     // Those that came due while it recovered are a gap.
@@ -722,7 +722,7 @@ fn what_came_due_before_a_loss_is_not_missed_by_a_host_that_has_not_heard_of_it(
             let claim = world.occurrence("a", due);
             let what = ClaimTarget::Drops {
                 job: job(),
-                fingerprint: Fingerprint("f1".to_owned()),
+                fingerprint: Fingerprint("f1".into()),
                 answer,
                 keep: crate::store::Retention::of_records(100),
             };
@@ -762,7 +762,7 @@ fn what_came_due_after_a_loss_may_be_missed() {
     let claim = world.of_lock("a");
     let what = ClaimTarget::Drops {
         job: job(),
-        fingerprint: Fingerprint("f1".to_owned()),
+        fingerprint: Fingerprint("f1".into()),
         answer,
         keep: crate::store::Retention::of_records(100),
     };

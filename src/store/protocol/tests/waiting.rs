@@ -85,7 +85,7 @@ impl World {
         Claim {
             what: ClaimTarget::Drops {
                 job: job(),
-                fingerprint: Fingerprint("f1".to_owned()),
+                fingerprint: Fingerprint("f1".into()),
                 answer: GapAnswer {
                     if_last,
                     drop: ranges.iter().map(drop).collect(),

@@ -87,7 +87,7 @@ impl World {
         let registration = Registration {
             job: job(),
             lock: self.name_of_lock(),
-            fingerprint: Fingerprint(fingerprint.to_owned()),
+            fingerprint: Fingerprint(fingerprint.into()),
             ttl: TTL,
         };
         let clock = self.clock();
@@ -108,7 +108,7 @@ impl World {
             not_before: self.now(),
             deadline: self.now().plus(Duration::from_secs(60 * 5)),
             prev: None,
-            fingerprint: Fingerprint("f1".to_owned()),
+            fingerprint: Fingerprint("f1".into()),
             gap: None,
             late: Late::Miss,
             max_reruns: 0,

@@ -15,7 +15,7 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[Beginning]) -> Call
     for job in jobs {
         let keys = LockKeys::of(prefix, &job.lock);
         call.key(keys.job(&job.job)).key(keys.lock);
-        call.arg(&job.fingerprint.0)
+        call.arg(&*job.fingerprint.0)
             .arg(&millis(job.ttl))
             .arg(&job.counts.at.millis())
             .arg(&flag(job.counts.again));

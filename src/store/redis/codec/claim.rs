@@ -75,7 +75,7 @@ pub(in crate::store::redis) fn call(
         } => {
             call.arg("drops")
                 .arg(&longest.as_millis())
-                .arg(&fingerprint.0)
+                .arg(&*fingerprint.0)
                 .arg(&retention(*keep))
                 .arg(&answer.if_last.millis());
             ranges(&mut call, &answer.drop);
@@ -89,7 +89,7 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: Retention) {
         .arg(&due.not_before.millis())
         .arg(&due.deadline.millis())
         .arg(&optional(due.prev))
-        .arg(&due.fingerprint.0)
+        .arg(&*due.fingerprint.0)
         .arg(&match overlap {
             Overlap::Skip => "skip".to_owned(),
             Overlap::Wait => "wait".to_owned(),

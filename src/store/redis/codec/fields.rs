@@ -39,7 +39,7 @@ pub(in crate::store::redis) fn fingerprints(
             line.split_once(' ')
                 .and_then(|(at, fingerprint)| {
                     let at = Timestamp::from_millis(at.parse().ok()?);
-                    Some((Fingerprint(fingerprint.to_owned()), at))
+                    Some((Fingerprint(fingerprint.into()), at))
                 })
                 .ok_or_else(|| RedisFailure::corrupt(format!("a job's fingerprint reads {line:?}")))
         })

@@ -20,7 +20,7 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[Registration]) -> C
             .key(&keys.state)
             .key(keys.job(&registration.job));
         call.arg(&flag(registration.lock.exclusive))
-            .arg(&registration.fingerprint.0)
+            .arg(&*registration.fingerprint.0)
             .arg(&millis(registration.ttl));
     }
     call

@@ -107,7 +107,7 @@ mod tests {
                     reruns: 1,
                     crashed: None,
                 }],
-                fingerprints: vec![(Fingerprint("0 5 * * *\nUTC".to_owned()), Timestamp::EPOCH)],
+                fingerprints: vec![(Fingerprint("0 5 * * *\nUTC".into()), Timestamp::EPOCH)],
                 summary: Summary {
                     recent: vec![RecentOutcome {
                         outcome: Outcome::Interrupted,

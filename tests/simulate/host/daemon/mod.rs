@@ -297,7 +297,7 @@ fn ticked(job: &Arc<Job>, context: ClaimContext<'_>) -> TickedJob {
 fn listed(list: &ListPlan, host: &HostName) -> Vec<(Arc<Job>, JobPlan)> {
     let mine = list.jobs.iter().filter_map(|of| {
         let job = of.job();
-        let is_mine = job.enabled && job.hosts.matches(host);
+        let is_mine = job.enabled && job.policies.hosts.matches(host);
         is_mine.then(|| (Arc::new(job), of.clone()))
     });
     mine.collect()

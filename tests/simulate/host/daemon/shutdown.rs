@@ -41,7 +41,7 @@ impl Daemon {
                 let graces = self
                     .jobs
                     .values()
-                    .map(|(job, _)| job.kill.grace.as_millis());
+                    .map(|(job, _)| job.policies.kill.grace.as_millis());
                 let limit = i64::try_from(graces.max().unwrap_or(0)).unwrap_or(0) + MARGIN;
                 let until = now + limit;
                 self.shutdown = Some(Shutdown::Ending { until });

@@ -80,9 +80,9 @@ fn no_range_that_is_dropped_reaches_over_what_another_schedule_has_decided() {
 fn in_company() -> Policy {
     Policy {
         calendar: std::sync::Arc::new(super::super::bench::Every(1)),
-        skew: Duration::from_secs(3),
         ..policy()
     }
+    .with(|it| it.skew = Duration::from_secs(3))
 }
 
 fn asks(bench: &mut Bench) {
@@ -92,10 +92,7 @@ fn asks(bench: &mut Bench) {
 #[test]
 fn what_others_may_have_in_hand_is_left_to_them_though_a_newer_one_is_due() {
     for catch_up in [CatchUp::None, CatchUp::Latest, CatchUp::All] {
-        let (mut bench, spec) = cut_off(Policy {
-            catch_up,
-            ..in_company()
-        });
+        let (mut bench, spec) = cut_off(in_company().with(|it| it.catch_up = catch_up));
         bench.due(1011);
         bench.due(1012);
         back(&mut bench);
@@ -136,10 +133,7 @@ fn what_was_pending_before_an_outage_is_claimed_before_the_ledger_is_asked() {
 
 #[test]
 fn after_each_of_several_outages_the_ledger_is_asked() {
-    let (mut bench, spec) = cut_off(Policy {
-        catch_up: CatchUp::All,
-        ..in_company()
-    });
+    let (mut bench, spec) = cut_off(in_company().with(|it| it.catch_up = CatchUp::All));
     bench.due(1011);
     back(&mut bench);
     bench.due(1012);
@@ -165,10 +159,8 @@ fn after_each_of_several_outages_the_ledger_is_asked() {
 
 #[test]
 fn of_what_waits_for_the_ledger_when_the_next_outage_begins_latest_runs_the_newest_alone() {
-    let mut bench = Bench::new(Policy {
-        skew: Duration::from_secs(30),
-        ..down(OnStoreDown::Wait)
-    });
+    let mut bench =
+        Bench::new(down(OnStoreDown::Wait).with(|it| it.skew = Duration::from_secs(30)));
     bench.feed(Event::StoreDown);
     bench.due(1010);
     back(&mut bench);
@@ -188,11 +180,10 @@ fn of_what_waits_for_the_ledger_when_the_next_outage_begins_latest_runs_the_newe
 
 #[test]
 fn nothing_is_left_to_others_for_so_long_that_the_next_one_is_too_late() {
-    let (mut bench, spec) = cut_off(Policy {
-        start_deadline: Duration::from_secs(2),
-        catch_up: CatchUp::All,
-        ..in_company()
-    });
+    let (mut bench, spec) = cut_off(in_company().with(|it| {
+        it.start_deadline = Duration::from_secs(2);
+        it.catch_up = CatchUp::All;
+    }));
     bench.due(1011);
     back(&mut bench);
     bench.answer(&spec, decided());
@@ -226,10 +217,8 @@ fn what_became_too_late_before_the_ledger_answered_is_judged_by_catch_up() {
 
 #[test]
 fn a_queue_that_waits_for_the_ledger_is_not_full() {
-    let (mut bench, spec) = cut_off(Policy {
-        on_overlap: OnOverlap::Queue { limit: 1 },
-        ..in_company()
-    });
+    let (mut bench, spec) =
+        cut_off(in_company().with(|it| it.on_overlap = OnOverlap::Queue { limit: 1 }));
     bench.due(1011);
     back(&mut bench);
     bench.answer(&spec, decided());
@@ -249,11 +238,10 @@ fn a_queue_that_waits_for_the_ledger_is_not_full() {
 
 #[test]
 fn an_occurrence_that_is_too_late_for_the_store_is_not_claimed_again_and_again() {
-    let mut bench = Bench::new(Policy {
-        catch_up: CatchUp::None,
-        start_deadline: Duration::from_secs(3),
-        ..down(OnStoreDown::Skip)
-    });
+    let mut bench = Bench::new(down(OnStoreDown::Skip).with(|it| {
+        it.catch_up = CatchUp::None;
+        it.start_deadline = Duration::from_secs(3);
+    }));
     bench.due(1010);
     let spec = bench.claim(1010);
     // The store's clock is ahead of this host's.

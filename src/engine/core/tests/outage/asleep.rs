@@ -12,10 +12,7 @@ use crate::store::Kind;
 #[test]
 fn what_a_host_slept_through_is_caught_up_whatever_is_to_be_done_without_the_store() {
     for on_store_down in [OnStoreDown::Run, OnStoreDown::Skip] {
-        let (mut bench, _) = cut_off(Policy {
-            catch_up: CatchUp::All,
-            ..down(on_store_down)
-        });
+        let (mut bench, _) = cut_off(down(on_store_down).with(|it| it.catch_up = CatchUp::All));
         bench.action();
         bench.at(1035);
         bench.due(1020);
@@ -135,10 +132,8 @@ fn a_claim_without_a_reply_is_sent_again_after_a_sleep_before_its_policy_counts(
 
 #[test]
 fn what_comes_due_as_a_host_awakes_runs_without_the_store_within_its_start_deadline() {
-    let mut bench = awake(Policy {
-        start_deadline: Duration::from_secs(2),
-        ..down(OnStoreDown::Run)
-    });
+    let mut bench =
+        awake(down(OnStoreDown::Run).with(|it| it.start_deadline = Duration::from_secs(2)));
     bench.at(1021);
     bench.started_alone(1020);
 }

@@ -5,17 +5,13 @@ use std::time::Duration;
 use super::super::bench::{Bench, decided, head, policy, running, secs};
 use super::{FIRST, SECOND, THIRD, full, full_of, settles_theirs, theirs};
 use crate::config::OnCrash;
-use crate::engine::core::Policy;
 use crate::engine::core::event::{Action, Event, JobIx, OccurrenceNotice};
 use crate::store::{Head, Kind, OpenRun, Registered};
 use crate::time::BootInstant;
 
 #[test]
 fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        ..policy()
-    };
+    let rerun = policy().with(|it| it.on_crash = OnCrash::Rerun { max_reruns: 1 });
     let mut bench = full_of(&[policy(), policy(), rerun]);
     for job in [SECOND, THIRD] {
         bench.feed(Event::LedgerQueried {
@@ -81,12 +77,11 @@ fn the_record_of_a_dead_run_does_not_wait_behind_a_head_that_waits_for_a_place()
 
 #[test]
 fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        start_deadline: Duration::from_secs(3),
-        catch_up_window: Duration::from_secs(60),
-        ..policy()
-    };
+    let rerun = policy().with(|it| {
+        it.on_crash = OnCrash::Rerun { max_reruns: 1 };
+        it.start_deadline = Duration::from_secs(3);
+        it.catch_up_window = Duration::from_secs(60);
+    });
     let mut bench = full_of(&[policy(), rerun.clone(), rerun]);
     for job in [SECOND, THIRD] {
         bench.feed(Event::LedgerQueried {
@@ -149,12 +144,11 @@ fn settled_to(bench: &mut Bench, job: JobIx, head: Option<Head>) {
 /// for the record would be granted, and returned.
 #[test]
 fn a_full_host_does_not_claim_a_rerun_whose_window_may_have_become_longer() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        start_deadline: Duration::from_secs(8),
-        catch_up_window: Duration::from_secs(8),
-        ..policy()
-    };
+    let rerun = policy().with(|it| {
+        it.on_crash = OnCrash::Rerun { max_reruns: 1 };
+        it.start_deadline = Duration::from_secs(8);
+        it.catch_up_window = Duration::from_secs(8);
+    });
     let mut bench = full_of(&[policy(), rerun, policy()]);
     bench.due_of(SECOND, 1010);
     bench.feed(Event::LedgerQueried {
@@ -202,11 +196,10 @@ fn a_full_host_does_not_claim_a_rerun_whose_window_may_have_become_longer() {
 /// `retry` has used up the attempts of the run, so its rerun never comes.
 #[test]
 fn the_record_of_a_dead_run_that_has_no_attempt_left_needs_no_place() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        max_attempts: 2,
-        ..policy()
-    };
+    let rerun = policy().with(|it| {
+        it.on_crash = OnCrash::Rerun { max_reruns: 1 };
+        it.max_attempts = 2;
+    });
     let mut bench = full_of(&[policy(), rerun, policy()]);
     bench.due_of(SECOND, 1010);
     bench.feed(Event::LedgerQueried {
@@ -224,10 +217,7 @@ fn the_record_of_a_dead_run_that_has_no_attempt_left_needs_no_place() {
 
 #[test]
 fn a_full_host_has_a_run_settled_once_a_second_while_the_store_refuses() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        ..policy()
-    };
+    let rerun = policy().with(|it| it.on_crash = OnCrash::Rerun { max_reruns: 1 });
     let mut bench = full_of(&[policy(), rerun, policy()]);
     let dead = OpenRun {
         remaining: Duration::ZERO,

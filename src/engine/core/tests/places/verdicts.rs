@@ -39,10 +39,7 @@ fn what_lies_behind_one_that_waits_for_a_place_is_dropped_after_that() {
 
 #[test]
 fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
-    let queue = Policy {
-        on_overlap: OnOverlap::Queue { limit: 2 },
-        ..policy()
-    };
+    let queue = policy().with(|it| it.on_overlap = OnOverlap::Queue { limit: 2 });
     let mut bench = full_of(&[policy(), queue, policy()]);
     bench.feed(Event::RunEnded { job: FIRST });
     bench.due_of(SECOND, 1010);
@@ -72,10 +69,12 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
 fn the_verdict_of_what_was_left_to_others_does_not_wait_behind_what_waits_for_a_place() {
     let none = Policy {
         calendar: Arc::new(Every(30)),
-        start_deadline: Duration::from_secs(30),
-        catch_up: CatchUp::None,
         ..policy()
-    };
+    }
+    .with(|it| {
+        it.start_deadline = Duration::from_secs(30);
+        it.catch_up = CatchUp::None;
+    });
     let mut bench = Bench::fresh(vec![policy(), none], Some(1));
     bench.registered_of(FIRST, 1000);
     bench.registered_of(SECOND, 980);
@@ -99,10 +98,7 @@ fn the_verdict_of_what_was_left_to_others_does_not_wait_behind_what_waits_for_a_
 
 #[test]
 fn the_verdict_of_a_former_head_does_not_wait_behind_a_rerun_that_waits_for_a_place() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        ..policy()
-    };
+    let rerun = policy().with(|it| it.on_crash = OnCrash::Rerun { max_reruns: 1 });
     let mut bench = full_of(&[policy(), rerun, policy()]);
     let found = |head: Head| Event::LedgerQueried {
         job: SECOND,
@@ -177,11 +173,10 @@ fn a_full_host_that_knows_only_the_head_looks_for_what_is_behind_it() {
 #[test]
 fn an_own_occurrence_that_becomes_too_late_behind_a_rerun_has_its_verdict_before_that_has_a_place()
 {
-    let short = Policy {
-        start_deadline: Duration::from_secs(15),
-        catch_up_window: Duration::from_secs(5),
-        ..policy()
-    };
+    let short = policy().with(|it| {
+        it.start_deadline = Duration::from_secs(15);
+        it.catch_up_window = Duration::from_secs(5);
+    });
     let mut bench = full_of(&[policy(), short, policy()]);
     rerun_before(&mut bench, None);
     bench.due_of(SECOND, 1010);
@@ -206,11 +201,10 @@ fn an_own_occurrence_that_becomes_too_late_behind_a_rerun_has_its_verdict_before
 
 #[test]
 fn what_was_skipped_during_an_outage_is_on_record_before_what_comes_after_it_has_a_place() {
-    let all = Policy {
-        on_store_down: OnStoreDown::Skip,
-        catch_up: CatchUp::All,
-        ..policy()
-    };
+    let all = policy().with(|it| {
+        it.on_store_down = OnStoreDown::Skip;
+        it.catch_up = CatchUp::All;
+    });
     let mut bench = Bench::fresh(vec![all], Some(1));
     bench.feed(Event::StoreDown);
     bench.at(1010);
@@ -325,10 +319,7 @@ fn dropped(bench: &mut Bench) {
 
 #[test]
 fn what_a_dead_run_has_behind_it_is_dropped_while_its_rerun_waits_for_a_place() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        ..policy()
-    };
+    let rerun = policy().with(|it| it.on_crash = OnCrash::Rerun { max_reruns: 1 });
     let mut bench = full_of(&[policy(), rerun, policy()]);
     bench.feed(Event::LedgerQueried {
         job: SECOND,
@@ -357,10 +348,7 @@ fn what_a_dead_run_has_behind_it_is_dropped_while_its_rerun_waits_for_a_place() 
 
 #[test]
 fn a_rerun_that_gets_its_place_does_not_wait_for_a_registration() {
-    let rerun = Policy {
-        on_crash: OnCrash::Rerun { max_reruns: 1 },
-        ..policy()
-    };
+    let rerun = policy().with(|it| it.on_crash = OnCrash::Rerun { max_reruns: 1 });
     let mut bench = full_of(&[policy(), rerun, policy()]);
     bench.feed(Event::LedgerQueried {
         job: SECOND,
