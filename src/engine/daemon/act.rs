@@ -266,9 +266,9 @@ impl Daemon {
         let batch: Vec<_> = batch.collect();
         let newcomers = batch.iter().filter_map(|(place, registration)| {
             let job = self.job(*place)?;
-            let known = self.registry.last_entry(*place);
+            let known = || self.registry.last_entry(*place, job.lock_id());
             (!self.registry.knows(*place))
-                .then(|| (*place, Newcomer::of(job, &self.host, registration, known)))
+                .then(|| (*place, Newcomer::of(job, &self.host, registration, known())))
         });
         let newcomers: BTreeMap<_, _> = newcomers.collect();
         let announces = !newcomers.is_empty() && self.registry.take_unseen();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::Daemon;
 use super::message::Message;
 use super::tasks::TaskContext;
+use crate::config::{self, Job, JobList};
 use crate::names::HostName;
 use crate::preflight;
 use crate::store::{Fingerprint, HostReport, ListedJobs};
@@ -141,6 +142,30 @@ impl OtherListSeen {
     }
 }
 
+/// The list of this daemon. Its jobs in short are made when somebody asks for them, which is seldom.
+#[derive(Debug)]
+pub(super) struct OwnList {
+    fingerprint: Fingerprint,
+    jobs: Vec<Arc<Job>>,
+}
+
+impl OwnList {
+    /// Returns the list, unless a part of it was left out.
+    pub(super) fn of(list: &JobList) -> Option<Arc<Self>> {
+        Some(Arc::new(Self {
+            fingerprint: list.known_fingerprint()?.clone(),
+            jobs: list.jobs.clone(),
+        }))
+    }
+
+    /// The jobs in short, made on a thread of their own: there may be many. `None` if the daemon ends.
+    async fn in_short(self: &Arc<Self>) -> Option<ListedJobs> {
+        let own = Arc::clone(self);
+        let make = move || config::listed_jobs(own.fingerprint.clone(), &own.jobs);
+        tokio::task::spawn_blocking(make).await.ok()
+    }
+}
+
 impl Daemon {
     /// Looked which other hosts report.
     pub(super) fn hosts_seen(&mut self, mut hosts: Vec<HostReport>) {
@@ -209,7 +234,10 @@ impl TaskContext {
         }
     }
 
-    async fn report_lists(self, lists: Vec<OtherListSeen>, own: Arc<ListedJobs>, host: HostName) {
+    async fn report_lists(self, lists: Vec<OtherListSeen>, own: Arc<OwnList>, host: HostName) {
+        let Some(own) = own.in_short().await else {
+            return;
+        };
         for other in lists {
             let what = match self.jobs_of(&other.list).await {
                 Some(theirs) => format!("it {}", theirs.compared_with(&own).text()),
@@ -238,10 +266,13 @@ impl TaskContext {
         None
     }
 
-    async fn keep_list(self, listed: Arc<ListedJobs>) {
-        let list = &listed.fingerprint;
+    async fn keep_list(self, own: Arc<OwnList>) {
+        let list = &own.fingerprint;
         let kept = match self.store.keep_list(list, None).await {
-            Ok(false) => self.store.keep_list(list, Some(&listed)).await,
+            Ok(false) => match own.in_short().await {
+                Some(jobs) => self.store.keep_list(list, Some(&jobs)).await,
+                None => return,
+            },
             kept => kept,
         };
         if let Err(error) = kept {

@@ -12,6 +12,7 @@ use super::agreement::Agreement;
 use super::clock::HostClock;
 use super::clock_file::ClockFile;
 use super::error::DaemonError;
+use super::fleet::OwnList;
 use super::front::{Front, FrontSetup};
 use super::health::StoreHealth;
 use super::last_answer::LastAnswer;
@@ -44,7 +45,7 @@ use crate::output::{self, OutputKeeper};
 use crate::preflight::Subject;
 use crate::run::{Starts, Stop, Tools, inherited};
 use crate::siblings::{self, Siblings};
-use crate::store::{self, Fingerprint, ListedJobs, Store, StoreError, StoreSettings};
+use crate::store::{self, Fingerprint, Store, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 
 /// Runs the daemon until it is told to stop.
@@ -105,7 +106,7 @@ struct StartedParts {
     reloads: Reloads,
     settings: ListSettings,
     fingerprint: Fingerprint,
-    listed: Option<Arc<ListedJobs>>,
+    listed: Option<Arc<OwnList>>,
     secrets: BTreeSet<String>,
     /// Those that this host schedules, by their places.
     jobs: BTreeMap<JobIx, Arc<Job>>,
@@ -144,7 +145,7 @@ fn start(loaded: LoadedList, parts: DaemonParts) -> Result<StartedParts, DaemonE
     let siblings = join_siblings(&list, &settings, &host);
     let reloads = Reloads::new(source, &list, &settings, revision);
     let list_settings = ListSettings::of(&list);
-    let listed = list.listed_jobs().map(Arc::new);
+    let listed = OwnList::of(&list);
     let (jobs, unscheduled) = UnscheduledJobs::apart(list.jobs, &host);
     let environment = Arc::new(inherited(&list.secret_variables));
     let notified = NotifiedList {
@@ -298,7 +299,7 @@ fn start_reporter(
     host: &HostName,
     metrics: Metrics,
 ) -> io::Result<Reporter> {
-    metrics.set_jobs(list.jobs.clone());
+    metrics.set_jobs(&list.jobs);
     let notifier = Notifier::start(NotifierSetup {
         list,
         store: Arc::clone(store),

@@ -57,7 +57,7 @@ use crate::names::{HostName, JobName};
 use crate::run::{Stop, Tools};
 use crate::schedule::ticker::TickerJob;
 use crate::schedule::ticker::board::Board;
-use crate::store::{Fingerprint, KeyFault, ListedJobs, StoreError, StoreSettings};
+use crate::store::{Fingerprint, KeyFault, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
 use admission::HeldJobs;
@@ -65,7 +65,7 @@ use agreement::Agreement;
 pub use clock::{ClockTrust, HostClock};
 use clock_file::ClockFile;
 pub(crate) use error::DaemonError;
-use fleet::OtherHosts;
+use fleet::{OtherHosts, OwnList};
 use front::Front;
 use health::StoreHealth;
 pub(crate) use launch::run;
@@ -109,7 +109,7 @@ struct Daemon {
     core: Core,
     /// The jobs of the list that are this host's.
     jobs: BTreeMap<JobIx, Arc<Job>>,
-    names: HashMap<JobName, JobIx>,
+    names: Arc<HashMap<JobName, JobIx>>,
     /// What people ask for.
     requests: ReceivedRequests,
     /// The last places of jobs that a reload removed while something was running.
@@ -120,8 +120,8 @@ struct Daemon {
     front: Box<Front>,
     host: HostName,
     config: Fingerprint,
-    /// The jobs of the list in short.
-    listed: Option<Arc<ListedJobs>>,
+    /// The list, for those who compare lists.
+    listed: Option<Arc<OwnList>>,
     fleet: Box<OtherHosts>,
     settings: ListSettings,
     /// The variables that jobs do not inherit.
@@ -171,9 +171,9 @@ struct Daemon {
     wrong_list: Option<StoreError>,
 }
 
-fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> HashMap<JobName, JobIx> {
-    let named = jobs.iter();
-    named.map(|(ix, job)| (job.name.clone(), *ix)).collect()
+fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> Arc<HashMap<JobName, JobIx>> {
+    let named = jobs.iter().map(|(ix, job)| (job.name.clone(), *ix));
+    Arc::new(named.collect())
 }
 
 impl Daemon {

@@ -19,7 +19,12 @@ pub(super) struct Newcomer {
 
 /// What the store is to keep of a job of this host.
 pub(super) fn keeping(job: &Job, host: &HostName) -> Keeping {
-    Keeping::of(job.name.clone(), &job.lock_id(), host, job.policies.catch_up_window)
+    Keeping::of(
+        job.name.clone(),
+        &job.lock_id(),
+        host,
+        job.policies.catch_up_window,
+    )
 }
 
 impl Newcomer {
@@ -27,11 +32,11 @@ impl Newcomer {
         job: &Job,
         host: &HostName,
         registration: &Registration,
-        known: Option<&Entry>,
+        known: Option<Entry>,
     ) -> Self {
         Self {
             lock: job.lock_id(),
-            known: known.cloned(),
+            known,
             keeping: keeping(job, host),
             beginning: Beginning {
                 job: registration.job.clone(),

@@ -5,7 +5,8 @@
 //! the hosts know which jobs a store had before it lost its data. With them it has the store keep
 //! the ledgers and histories of its jobs: what no host lists any more, the store deletes in time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Daemon;
@@ -16,8 +17,8 @@ use super::tasks::TaskContext;
 use crate::engine::core::JobIx;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
-use crate::store::{Entry, Keeping, Listing, StoreError, apart};
-use crate::time::BootInstant;
+use crate::store::{CountsFrom, Entry, Keeping, Listing, LockId, Standing, StoreError, apart};
+use crate::time::{BootInstant, Timestamp};
 
 /// How often the entries are written again, so that the store does not delete them.
 const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -29,21 +30,15 @@ const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
 )]
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    entries: BTreeMap<JobIx, Entry>,
-    /// Those of them that are to be entered once more.
-    again: BTreeSet<JobIx>,
-    /// Those that no store has registered since that had all of its data.
-    unsettled: BTreeSet<JobIx>,
-    /// Those that such a store has registered before.
-    established: BTreeSet<JobIx>,
+    entries: KnownEntries,
     /// Until when each shard of the store recovers from a loss of data.
     recovering: BTreeMap<u64, BootInstant>,
     /// When all entries were last written.
     written: Option<BootInstant>,
     /// The store may have lost entries.
     lost: bool,
-    /// The entry that is checked next.
-    next: usize,
+    /// The entry that was checked last.
+    checked: usize,
     /// When jobs that the store listed for this host and its list has not were last withdrawn.
     compared: Option<BootInstant>,
     /// A task that [`Daemon::look_after_registry`] started has not ended.
@@ -54,12 +49,119 @@ pub(super) struct Registry {
     relisted: bool,
 }
 
+/// The entries, in the order of their jobs. A daemon may have 100,000 of them, so they take little memory.
+#[derive(Debug, Default)]
+struct KnownEntries(Vec<KnownEntry>);
+
+/// What this host wrote about a job.
+#[derive(Debug)]
+struct KnownEntry {
+    job: JobIx,
+    /// Shared by the jobs that were entered together. The lock is the job's.
+    written: Arc<EntryTerms>,
+    /// It is to be entered once more.
+    again: bool,
+    /// No store has registered the job since that had all of its data.
+    unsettled: bool,
+    /// Such a store has registered it before.
+    established: bool,
+}
+
+/// An [`Entry`] without its lock.
+#[derive(Debug, PartialEq, Eq)]
+struct EntryTerms {
+    standing: Standing,
+    earlier: Vec<LockId>,
+    fleet: CountsFrom,
+    own: CountsFrom,
+    at: Timestamp,
+}
+
+impl EntryTerms {
+    fn of(entry: Entry) -> Self {
+        let Entry {
+            standing,
+            lock: _,
+            earlier,
+            fleet,
+            own,
+            at,
+        } = entry;
+        Self {
+            standing,
+            earlier,
+            fleet,
+            own,
+            at,
+        }
+    }
+
+    fn entry(&self, lock: LockId) -> Entry {
+        Entry {
+            standing: self.standing,
+            lock,
+            earlier: self.earlier.clone(),
+            fleet: self.fleet,
+            own: self.own,
+            at: self.at,
+        }
+    }
+}
+
+impl KnownEntries {
+    fn place(&self, job: JobIx) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&job, |known| known.job)
+    }
+
+    fn get(&self, job: JobIx) -> Option<&KnownEntry> {
+        self.0.get(self.place(job).ok()?)
+    }
+
+    fn get_mut(&mut self, job: JobIx) -> Option<&mut KnownEntry> {
+        let place = self.place(job).ok()?;
+        self.0.get_mut(place)
+    }
+
+    /// Notes what was written about jobs.
+    fn note(&mut self, entries: Vec<(JobIx, Entry)>) {
+        let mut new = Vec::new();
+        let mut last: Option<Arc<EntryTerms>> = None;
+        for (job, entry) in entries {
+            let terms = EntryTerms::of(entry);
+            let written = match last.take().filter(|last| **last == terms) {
+                Some(equal) => equal,
+                None => Arc::new(terms),
+            };
+            last = Some(Arc::clone(&written));
+            match self.get_mut(job) {
+                Some(known) => {
+                    known.written = written;
+                    (known.again, known.unsettled) = (false, true);
+                }
+                None => new.push(KnownEntry {
+                    job,
+                    written,
+                    again: false,
+                    unsettled: true,
+                    established: false,
+                }),
+            }
+        }
+        // Exactly: there are many, and seldom more.
+        self.0.reserve_exact(new.len());
+        self.0.append(&mut new);
+        if !self.0.is_sorted_by_key(|known| known.job) {
+            self.0.sort_by_key(|known| known.job);
+        }
+    }
+}
+
 /// What one task does.
 #[derive(Debug)]
 struct RegistrationRound {
     host: HostName,
     /// The enabled jobs, if those that are not among them are still to be withdrawn.
-    withdraw_all_but: Option<BTreeSet<JobName>>,
+    withdraw_all_but: Option<Arc<HashMap<JobName, JobIx>>>,
     /// Entries to be written again.
     write: Vec<(JobName, Entry)>,
     /// What is to be kept of the jobs that are entered, whenever their entries are written again.
@@ -72,33 +174,35 @@ struct RegistrationRound {
 
 impl Registry {
     pub(super) fn knows(&self, job: JobIx) -> bool {
-        self.entries.contains_key(&job) && !self.again.contains(&job)
+        self.entries.get(job).is_some_and(|known| !known.again)
     }
 
     pub(super) fn entered(&mut self, entries: Vec<(JobIx, Entry)>) {
-        for (job, entry) in entries {
-            self.unsettled.insert(job);
-            self.again.remove(&job);
-            self.entries.insert(job, entry);
-        }
+        self.entries.note(entries);
     }
 
-    /// What this daemon last wrote about a job.
-    pub(super) fn last_entry(&self, job: JobIx) -> Option<&Entry> {
-        self.entries.get(&job)
+    /// What this daemon last wrote about a job, whose lock is `lock`.
+    pub(super) fn last_entry(&self, job: JobIx, lock: LockId) -> Option<Entry> {
+        self.entries.get(job).map(|known| known.written.entry(lock))
     }
 
     /// The job waits, as its entry says: hosts that live use another lock.
     pub(super) fn held(&mut self, job: JobIx) {
-        if let Some(entry) = self.entries.get_mut(&job) {
-            *entry = entry.waiting();
+        if let Some(known) = self.entries.get_mut(job) {
+            let written = &*known.written;
+            known.written = Arc::new(EntryTerms {
+                standing: Standing::Waits,
+                earlier: written.earlier.clone(),
+                ..*written
+            });
         }
     }
 
     /// A job that a recovering store registers for the first time waits, so that a host which used
     /// another lock before the loss goes on with it. Returns whether this job does.
     pub(super) fn waits_for_others(&mut self, job: JobIx) -> bool {
-        let waits = self.unsettled.contains(&job) && !self.established.contains(&job);
+        let known = self.entries.get(job);
+        let waits = known.is_some_and(|known| known.unsettled && !known.established);
         if waits {
             self.held(job);
         }
@@ -109,20 +213,19 @@ impl Registry {
     /// data may lack those of hosts that live and use another lock: they write them again before it
     /// has recovered.
     pub(super) fn is_settled(&mut self, job: JobIx, recovering: Duration) -> bool {
-        if recovering.is_zero() {
-            self.unsettled.remove(&job);
-        }
-        let settled = !self.unsettled.contains(&job);
-        if settled {
-            self.established.insert(job);
-        }
-        settled
+        let Some(known) = self.entries.get_mut(job) else {
+            return true;
+        };
+        known.unsettled &= !recovering.is_zero();
+        known.established |= !known.unsettled;
+        !known.unsettled
     }
 
     /// The jobs that were entered by listings that were whole.
     pub(super) fn entered_jobs(&self) -> Vec<JobIx> {
-        let entered = |job: &JobIx| !self.unsettled.contains(job) && !self.again.contains(job);
-        self.entries.keys().copied().filter(entered).collect()
+        let entered = self.entries.0.iter();
+        let entered = entered.filter(|known| !known.unsettled && !known.again);
+        entered.map(|known| known.job).collect()
     }
 
     /// This shard recovers until then. Returns whether that is news.
@@ -135,25 +238,24 @@ impl Registry {
 
     /// The job is to be entered once more before it is registered: its lock may have changed.
     pub(super) fn leave(&mut self, job: JobIx) {
-        self.unsettled.remove(&job);
-        self.again.insert(job);
+        if let Some(known) = self.entries.get_mut(job) {
+            (known.unsettled, known.again) = (false, true);
+        }
     }
 
     /// The list was replaced: these places are in the new one. Jobs that it has no more are withdrawn
     /// at once.
     pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
-        for places in [&mut self.unsettled, &mut self.again, &mut self.established] {
-            places.retain(|job| is_listed(*job));
-        }
-        self.entries.retain(|job, _| is_listed(*job));
+        self.entries.0.retain(|known| is_listed(known.job));
         self.compared = None;
         self.relisted = true;
     }
 
     /// All jobs are to be entered once more before they are registered.
     pub(super) fn leave_all(&mut self) {
-        self.unsettled.clear();
-        self.again.extend(self.entries.keys());
+        for known in &mut self.entries.0 {
+            (known.unsettled, known.again) = (false, true);
+        }
         self.seen = false;
     }
 
@@ -175,11 +277,15 @@ impl Registry {
     }
 
     /// The entry that is looked at next, among those of jobs that need not be entered once more.
-    fn next_entry(&mut self) -> Option<(&JobIx, &Entry)> {
-        let known = |(job, _): &(&JobIx, &Entry)| !self.again.contains(job);
-        let entries = self.entries.iter().filter(known);
-        self.next = (self.next + 1) % entries.clone().count().max(1);
-        entries.clone().nth(self.next)
+    fn next_entry(&mut self) -> Option<&KnownEntry> {
+        let entries = &self.entries.0;
+        let after = (self.checked + 1).min(entries.len());
+        let (before, behind) = entries.split_at(after);
+        let known = |(_, known): &(usize, &KnownEntry)| !known.again;
+        let mut in_turn = (after..).zip(behind).chain((0..).zip(before));
+        let (place, entry) = in_turn.find(known)?;
+        self.checked = place;
+        Some(entry)
     }
 
     /// The store may have lost its data, and with them that this host withdrew a job.
@@ -202,9 +308,9 @@ impl Daemon {
         let now = BootInstant::now();
         let written = *registry.written.get_or_insert(now);
         let old = now.since(written) >= REFRESH_EVERY;
-        let entry = |(job, entry): (&JobIx, &Entry)| {
-            let job = self.jobs.get(job)?;
-            Some((job.name.clone(), entry.clone()))
+        let entry = |known: &KnownEntry| {
+            let job = self.jobs.get(&known.job)?;
+            Some((job.name.clone(), known.written.entry(job.lock_id())))
         };
         let mut round = RegistrationRound {
             host: self.host.clone(),
@@ -215,12 +321,14 @@ impl Daemon {
             waits_for_earlier: relisted,
         };
         if registry.is_to_compare(now) {
-            round.withdraw_all_but = Some(self.jobs.values().map(|job| job.name.clone()).collect());
+            round.withdraw_all_but = Some(Arc::clone(&self.names));
         }
         if registry.lost || old {
-            round.write = registry.entries.iter().filter_map(entry).collect();
-            let kept = |job: &JobIx| Some(keeping(self.jobs.get(job)?, &self.host));
-            round.keep = registry.entries.keys().filter_map(kept).collect();
+            let entries = &registry.entries.0;
+            round.write = entries.iter().filter_map(entry).collect();
+            let job_of = |known: &KnownEntry| self.jobs.get(&known.job);
+            let kept = |known: &KnownEntry| Some(keeping(job_of(known)?, &self.host));
+            round.keep = entries.iter().filter_map(kept).collect();
         } else if let Some(looked_at) = registry.next_entry() {
             round.look_at = entry(looked_at);
         }
@@ -304,10 +412,10 @@ impl TaskContext {
     async fn withdraw_all_but(
         &self,
         host: &HostName,
-        enabled: &BTreeSet<JobName>,
+        enabled: &HashMap<JobName, JobIx>,
     ) -> Result<(), StoreError> {
         let mut gone = self.store.listed_by(host).await?;
-        gone.retain(|job| !enabled.contains(job));
+        gone.retain(|job| !enabled.contains_key(job));
         if gone.is_empty() {
             return Ok(());
         }
@@ -365,5 +473,63 @@ mod tests {
         assert!(registry.is_to_compare(at(1060)));
         registry.doubt();
         assert!(registry.is_to_compare(at(1001)));
+    }
+
+    fn entry(at: i64) -> Entry {
+        let counts = CountsFrom {
+            at: Timestamp::EPOCH,
+            again: false,
+        };
+        Entry {
+            standing: Standing::Uses,
+            lock: LockId::Fleet("j".into()),
+            earlier: Vec::new(),
+            fleet: counts,
+            own: counts,
+            at: Timestamp::from_secs(at),
+        }
+    }
+
+    fn entered(jobs: &[u32], at: i64) -> Vec<(JobIx, Entry)> {
+        jobs.iter().map(|job| (JobIx(*job), entry(at))).collect()
+    }
+
+    #[test]
+    fn entries_are_checked_in_turn_except_those_that_are_written_once_more() {
+        let mut registry = Registry::default();
+        assert!(registry.next_entry().is_none());
+        registry.entered(entered(&[4, 7], 1));
+        registry.entered(entered(&[1, 5], 2));
+        registry.leave(JobIx(5));
+        let next = || registry.next_entry().map(|known| known.job.0);
+        let checked: Vec<_> = std::iter::from_fn(next).take(5).collect();
+        assert_eq!(checked, [4, 7, 1, 4, 7]);
+    }
+
+    #[test]
+    fn what_was_last_written_of_a_job_is_known_with_its_lock() {
+        let mut registry = Registry::default();
+        registry.entered(entered(&[3, 1], 1));
+        registry.entered(entered(&[3], 2));
+        let lock = || LockId::Fleet("j".into());
+        assert_eq!(registry.last_entry(JobIx(3), lock()), Some(entry(2)));
+        registry.held(JobIx(1));
+        assert_eq!(
+            registry.last_entry(JobIx(1), lock()),
+            Some(entry(1).waiting())
+        );
+        assert_eq!(registry.last_entry(JobIx(2), lock()), None);
+    }
+
+    #[test]
+    fn jobs_that_are_entered_together_share_the_memory_of_their_entries() {
+        // A daemon may have 100,000 of them.
+        assert!(size_of::<KnownEntry>() <= 16);
+        let mut registry = Registry::default();
+        registry.entered(entered(&[1, 2], 1));
+        let [one, other] = &registry.entries.0[..] else {
+            panic!("two entries");
+        };
+        assert!(Arc::ptr_eq(&one.written, &other.written));
     }
 }

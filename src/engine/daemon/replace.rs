@@ -1,6 +1,6 @@
 //! Replaces the job list: what the new list means for each job and for the rest of the daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::fleet::OwnList;
 use super::requests::UnscheduledJobs;
 use super::shutdown::counted;
 use super::{Daemon, by_name};
@@ -144,7 +145,7 @@ impl Daemon {
         let place = ListUse::of(&list, self.reloads.settings());
         self.link.siblings.rejoin(place, &self.host);
         let settings = ListSettings::of(&list);
-        self.listed = list.listed_jobs().map(Arc::new);
+        self.listed = OwnList::of(&list);
         // A job inherits no variable that the store's password may have come from.
         self.secrets.extend(list.secret_variables);
         self.tools.environment = Arc::new(inherited(&self.secrets));
@@ -156,7 +157,7 @@ impl Daemon {
             environment: Arc::clone(&self.tools.environment),
         });
         self.requests.relist(unscheduled);
-        self.link.reporter.metrics.set_jobs(jobs.clone());
+        self.link.reporter.metrics.set_jobs(&jobs);
         self.tools.outputs.replace(settings.output);
         let mut placement = self.place_jobs(jobs);
         placement.changes.settings = self.settings.changed(&settings);
@@ -186,7 +187,7 @@ impl Daemon {
 
     /// Gives each job its place, and compares it with the previous list.
     fn place_jobs(&mut self, new: Vec<Arc<Job>>) -> Placement {
-        let mut former = self.names.clone();
+        let mut former = HashMap::clone(&self.names);
         let mut placement = Placement {
             jobs: BTreeMap::new(),
             listed: Vec::new(),
