@@ -77,6 +77,9 @@ pub(super) struct JobTable {
 
 #[derive(Debug, Default)]
 struct TableState {
+    /// How many jobs there are.
+    count: usize,
+    /// Those that have series of their own.
     listed: Vec<Arc<Job>>,
     series: BTreeMap<JobName, Arc<JobSeries>>,
 }
@@ -90,15 +93,16 @@ impl JobTable {
     }
 
     /// Puts another list into force. A job that stays keeps its counters.
-    pub(super) fn replace(&self, jobs: Vec<Arc<Job>>) {
+    pub(super) fn replace(&self, jobs: &[Arc<Job>]) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut state.series);
+        state.count = jobs.len();
+        state.listed = jobs.iter().take(JOBS_MAX).map(Arc::clone).collect();
         let named = jobs.iter().take(JOBS_MAX).map(|job| {
             let series = before.remove(&job.name).unwrap_or_else(JobSeries::new);
             (job.name.clone(), series)
         });
         state.series = named.collect();
-        state.listed = jobs;
     }
 
     /// The counters of a job.
@@ -110,13 +114,13 @@ impl JobTable {
     /// How many jobs there are.
     pub(super) fn len(&self) -> usize {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.listed.len()
+        state.count
     }
 
     /// The jobs that have series of their own.
     pub(super) fn listed(&self) -> Vec<Arc<Job>> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.listed.iter().take(JOBS_MAX).map(Arc::clone).collect()
+        state.listed.clone()
     }
 
     /// All counters, by the label of their job.

@@ -159,7 +159,7 @@ impl Metrics {
     }
 
     /// Puts another list of jobs of this host into force. A job that stays keeps its counters.
-    pub(crate) fn set_jobs(&self, jobs: Vec<Arc<Job>>) {
+    pub(crate) fn set_jobs(&self, jobs: &[Arc<Job>]) {
         self.0.jobs.replace(jobs);
     }
 

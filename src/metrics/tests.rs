@@ -57,7 +57,7 @@ async fn page(metrics: &Metrics) -> String {
 #[tokio::test]
 async fn a_run_counts_while_it_is_in_progress_and_its_verdict_afterwards() {
     let metrics = Metrics::new();
-    metrics.set_jobs(quiet(["a".to_owned(), "b".to_owned()].into_iter()));
+    metrics.set_jobs(&quiet(["a".to_owned(), "b".to_owned()].into_iter()));
     let now = Timestamp::from_secs(1_000);
     let due = LatenessClock::new(now.minus(Duration::from_secs(20)), now);
     let run = metrics.follow(&job("a"), Some(due), NoObserver);
@@ -97,7 +97,7 @@ async fn a_run_counts_while_it_is_in_progress_and_its_verdict_afterwards() {
 #[tokio::test]
 async fn the_labels_of_jobs_are_bounded_and_a_reload_keeps_the_counters_of_those_that_stay() {
     let metrics = Metrics::new();
-    metrics.set_jobs(quiet((0..JOBS_MAX + 5).map(|n| format!("j{n}"))));
+    metrics.set_jobs(&quiet((0..JOBS_MAX + 5).map(|n| format!("j{n}"))));
     let last = format!("j{}", JOBS_MAX + 4);
     metrics.recorded(&record("j0", Outcome::Succeeded));
     metrics.recorded(&record(&last, Outcome::Succeeded));
@@ -106,7 +106,7 @@ async fn the_labels_of_jobs_are_bounded_and_a_reload_keeps_the_counters_of_those
     assert!(!text.contains(&format!("job_name=\"{last}\"")));
     let others = format!("verdicts_total{{job_name=\"{OTHERS}\",outcome=\"succeeded\"}} 1\n");
     assert!(text.contains(&others), "{text}");
-    metrics.set_jobs(quiet(["j0".to_owned()].into_iter()));
+    metrics.set_jobs(&quiet(["j0".to_owned()].into_iter()));
     let text = page(&metrics).await;
     assert!(text.contains("verdicts_total{job_name=\"j0\",outcome=\"succeeded\"} 1\n"));
     assert!(!text.contains("job_name=\"j1\""));
@@ -228,7 +228,7 @@ fn alert_rules_and_dashboard_use_metrics_that_exist() {
 #[tokio::test]
 async fn every_metric_of_the_catalog_is_on_a_page_and_its_samples_follow_it() {
     let metrics = Metrics::new();
-    metrics.set_jobs(quiet(["a".to_owned()].into_iter()));
+    metrics.set_jobs(&quiet(["a".to_owned()].into_iter()));
     metrics.set_daemon(DaemonGauges {
         readiness: Readiness::Ready,
         store: StoreReachability::Up,

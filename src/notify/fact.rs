@@ -23,6 +23,23 @@ pub(crate) struct NotifierSetup {
     pub(crate) role: Role,
 }
 
+/// Jobs that are found by their names. Sorted, because a hash table of many jobs takes four times the memory.
+#[derive(Debug, Default)]
+pub(super) struct JobsByName(Vec<Arc<Job>>);
+
+impl JobsByName {
+    pub(super) fn of(jobs: &[Arc<Job>]) -> Self {
+        let mut jobs = jobs.to_vec();
+        jobs.sort_by(|one, other| one.name.cmp(&other.name));
+        Self(jobs)
+    }
+
+    pub(super) fn get(&self, name: &JobName) -> Option<&Arc<Job>> {
+        let place = self.0.binary_search_by(|job| job.name.cmp(name)).ok()?;
+        self.0.get(place)
+    }
+}
+
 /// What a job list defines for notifications.
 #[derive(Debug, Clone)]
 pub(crate) struct NotifiedList {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::fact::JobsByName;
 use crate::config::{Job, NotifyTarget, Scope};
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{
@@ -176,7 +177,7 @@ impl Overdue {
         &mut self,
         store: &Arc<dyn Store>,
         (host, keep): (&HostName, u32),
-        jobs: &HashMap<JobName, Arc<Job>>,
+        jobs: &JobsByName,
     ) {
         let now = Instant::now();
         for (name, watched) in &mut self.jobs {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::LAST_MESSAGES;
 use super::decide::{Earlier, Merged, NotifyRule};
-use super::fact::{Fact, LastMessages, NotifiedList, NotifierSetup, Role, RunBegan};
+use super::fact::{Fact, JobsByName, LastMessages, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::notice::{Notice, NoticeKind};
 use super::outbound::Outbound;
 use super::overdue::{Overdue, OverdueFinding, OverdueWatch};
@@ -40,7 +40,7 @@ pub(super) fn start(
         role,
     } = setup;
     let mut task = NotifyTask {
-        jobs: HashMap::new(),
+        jobs: JobsByName::default(),
         outbound: Outbound::start(&list)?,
         histories: Histories::new(Arc::clone(&store), host.clone(), list.keep),
         store,
@@ -58,7 +58,7 @@ pub(super) fn start(
 }
 
 struct NotifyTask {
-    jobs: HashMap<JobName, Arc<Job>>,
+    jobs: JobsByName,
     outbound: Outbound,
     histories: Histories,
     store: Arc<dyn Store>,
@@ -135,8 +135,7 @@ impl NotifyTask {
 
     /// Watches the jobs of a list whose senders are running.
     fn watch_jobs(&mut self, list: &NotifiedList) {
-        let named = |job: &Arc<Job>| (job.name.clone(), Arc::clone(job));
-        self.jobs = list.jobs.iter().map(named).collect();
+        self.jobs = JobsByName::of(&list.jobs);
         self.keep = list.keep;
         self.histories.set_keep(list.keep);
         let watched = match self.role {
