@@ -62,6 +62,15 @@ impl Node {
         }
     }
 
+    /// The text of a scalar as [`Self::text`]; any other node comes back.
+    pub(super) fn into_text(self) -> Result<String, Self> {
+        match self.value {
+            Value::Text(text) => Ok(text.value),
+            Value::Number(raw) | Value::Bool(_, raw) => Ok(raw),
+            _ => Err(self),
+        }
+    }
+
     /// What stands there, for a message; never a value from the environment.
     pub(super) fn found(&self) -> String {
         let text = match &self.value {

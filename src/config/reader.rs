@@ -8,7 +8,7 @@
 //! element does.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor,
@@ -27,6 +27,7 @@ pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem
         source,
         file,
         aside: RefCell::new(None),
+        error_text: RefCell::default(),
         budget: Cell::new(NODES_FREE + NODES_PER_BYTE * source.text.len()),
         problem: RefCell::new(None),
     };
@@ -34,7 +35,7 @@ pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem
     let node = match result {
         Ok(node) => node,
         Err(error) => match reader.aside.take() {
-            Some(scalar) => reader.scalar(scalar, place(&error)),
+            Some(scalar) => reader.scalar(scalar, reader.place(&error)),
             None => {
                 return Err(reader
                     .problem
@@ -73,31 +74,42 @@ struct YamlReader<'s> {
     source: &'s Source,
     file: usize,
     aside: RefCell<Option<Scalar>>,
+    /// The text of the last error, so that its memory is used again.
+    error_text: RefCell<String>,
     budget: Cell<usize>,
     /// An error of our own that ends the reading, with its place.
     problem: RefCell<Option<Problem>>,
 }
 
 /// The place in an error of `serde_yaml`. Its type is hidden behind `serde`'s traits here, so the
-/// place is read from its text, which ends in `at line L column C` unless both are 1.
-fn place(error: &impl fmt::Display) -> Position {
-    let text = error.to_string();
-    text.rsplit_once(" at line ")
-        .and_then(|(_, place)| place.split_once(" column "))
-        .and_then(|(line, column)| {
-            Some(Position {
-                line: line.parse().ok()?,
-                column: column.parse().ok()?,
-            })
-        })
-        .unwrap_or(Position { line: 1, column: 1 })
+/// place is read from its text, which ends in ` at line L column C` unless both are 1.
+fn place_in(text: &str) -> Position {
+    // Word by word from the end: this is done for each value of a list.
+    let mut words = text.rsplit(' ');
+    let mut number_after = |name: &str| {
+        let number = words.next()?.parse().ok()?;
+        (words.next()? == name).then_some(number)
+    };
+    let place = number_after("column").zip(number_after("line"));
+    match place.filter(|_| words.next() == Some("at")) {
+        Some((column, line)) => Position { line, column },
+        None => Position { line: 1, column: 1 },
+    }
 }
 
 impl YamlReader<'_> {
+    fn place(&self, error: &impl fmt::Display) -> Position {
+        let mut text = self.error_text.borrow_mut();
+        text.clear();
+        // Writing to a `String` does not fail.
+        let _ = write!(text, "{error}");
+        place_in(&text)
+    }
+
     /// Returns the node of a result of `serde_yaml`: the tree, or the scalar put aside.
     fn node<E: fmt::Display>(&self, result: Result<Option<Node>, E>) -> Result<Option<Node>, E> {
         result.or_else(|error| match self.aside.take() {
-            Some(scalar) => Ok(Some(self.scalar(scalar, place(&error)))),
+            Some(scalar) => Ok(Some(self.scalar(scalar, self.place(&error)))),
             None => Err(error),
         })
     }
@@ -211,7 +223,8 @@ impl<'de> DeserializeSeed<'de> for &YamlReader<'_> {
 impl YamlReader<'_> {
     fn put<E: serde::de::Error>(&self, scalar: Scalar) -> Result<Node, E> {
         *self.aside.borrow_mut() = Some(scalar);
-        Err(E::custom("here"))
+        // No text: the error only carries the place.
+        Err(E::custom(""))
     }
 }
 
@@ -286,27 +299,31 @@ impl<'de> Visitor<'de> for &YamlReader<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
         let mut entries: Vec<KeyValue> = Vec::new();
         while let Some(key) = self.node(map.next_key_seed(self))? {
-            let Some(name) = key.text().map(str::to_owned) else {
-                *self.problem.borrow_mut() = Some(
-                    Problem::new(
-                        key.span,
-                        format!("a key must be a string, not {}", key.found()),
-                    )
-                    .help("write `key: value`"),
-                );
-                return Err(A::Error::custom("a key must be a string"));
+            let place = key.span;
+            let name = match key.into_text() {
+                Ok(name) => name,
+                Err(key) => {
+                    *self.problem.borrow_mut() = Some(
+                        Problem::new(
+                            place,
+                            format!("a key must be a string, not {}", key.found()),
+                        )
+                        .help("write `key: value`"),
+                    );
+                    return Err(A::Error::custom("a key must be a string"));
+                }
             };
             let value = map.next_value_seed(self).map(Some);
             let Some(mut value) = self.node(value)? else {
                 continue;
             };
             if matches!(value.value, Value::Null) {
-                value.span = key.span;
+                value.span = place;
             }
-            YamlReader::adopt(&mut value, key.span);
+            YamlReader::adopt(&mut value, place);
             entries.push(KeyValue {
                 key: name,
-                span: key.span,
+                span: place,
                 value,
             });
         }
