@@ -94,6 +94,7 @@ fn start_guard() -> Result<Guard, Failure> {
 }
 
 fn run_to_end(setup: DaemonSetup) -> Result<ExitCode, Failure> {
+    daemon::use_one_arena();
     let runtime = build_runtime()?;
     // Spawned, not run in block_on: only on a worker thread can the loop and the tasks that it wakes
     // run in turn without a thread switch.

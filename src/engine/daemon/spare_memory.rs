@@ -51,6 +51,18 @@ impl SpareMemory {
     }
 }
 
+/// Has all threads take memory from one arena. To be called before there are threads.
+///
+/// The allocator otherwise gives threads arenas of their own, and never returns the last part of such an
+/// arena: what the start has used there would stay with the daemon.
+pub(crate) fn use_one_arena() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `mallopt` changes a setting of the allocator; no safe wrapper exists.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` may be called at any time from any thread; no safe wrapper exists.
