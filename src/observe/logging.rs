@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
 
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -97,22 +97,21 @@ impl LogArgs {
             return;
         }
         let colours = self.log_format == LogFormat::Text && !is_journal() && wants_colour();
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(self.filter())
+        let registry = tracing_subscriber::registry().with(self.filter());
+        let lines = tracing_subscriber::fmt::layer()
             .with_writer(move || Stderr { colours })
             .with_target(false);
         let started = match self.log_format {
-            LogFormat::Json => builder
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false)
-                .try_init(),
-            LogFormat::Text if is_journal() => builder
-                .with_ansi(false)
-                .event_format(ForJournal::new())
-                .try_init(),
-            LogFormat::Text => builder.with_ansi(colours).try_init(),
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true);
+                let lines = lines.with_current_span(false).with_span_list(false);
+                registry.with(lines).try_init()
+            }
+            LogFormat::Text if is_journal() => {
+                let lines = lines.with_ansi(false).event_format(ForJournal::new());
+                registry.with(lines).try_init()
+            }
+            LogFormat::Text => registry.with(lines.with_ansi(colours)).try_init(),
         };
         // A test, or a program that uses the library, may have set a subscriber before.
         drop(started);
@@ -120,7 +119,7 @@ impl LogArgs {
 
     /// Our own lines from the wanted level on, those of libraries from `warn` on; what
     /// `RUST_LOG` says comes after and wins, unless a level was asked for explicitly.
-    fn filter(&self) -> EnvFilter {
+    fn filter(&self) -> Targets {
         let level = self.log_level.unwrap_or(LogLevel::Info).as_str();
         let least = if self.log_level == Some(LogLevel::Off) {
             "off"
@@ -135,13 +134,25 @@ impl LogArgs {
             (Some(_), said) => format!("{said},{ours}"),
         };
         let wanted = format!("{wanted}{HIDDEN}");
-        EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
+        targets(&wanted).unwrap_or_else(|error| {
             // Without a panic if nobody reads it.
             let mut stderr = anstream::stderr().lock();
             let _ = writeln!(stderr, "ignoring RUST_LOG, which is not valid: {error}");
-            EnvFilter::new(ours)
+            targets(&ours).unwrap_or_default()
         })
     }
+}
+
+/// The filter of directives such as `info`, `cronlatch::engine=debug` or `redis`, separated by commas; of two
+/// for the same target the later one wins. Spans cannot be named, because the program has none. That
+/// needs no regular expressions, which are half a megabyte of code.
+fn targets(text: &str) -> Result<Targets, ParseError> {
+    let directives = text.split(',').map(str::trim).filter(|d| !d.is_empty());
+    let full = directives.map(|directive| match directive.strip_suffix('=') {
+        Some(target) => format!("{target}=trace"),
+        None => directive.to_owned(),
+    });
+    full.collect::<Vec<_>>().join(",").parse()
 }
 
 fn wants_colour() -> bool {
@@ -192,5 +203,43 @@ where
     ) -> fmt::Result {
         write!(writer, "<{}>", priority(*event.metadata().level()))?;
         self.0.format_event(context, writer, event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_filter_names_targets_and_levels_and_the_later_one_wins() {
+        let filter =
+            targets("warn,cronlatch=info, CRONLATCH::engine=Debug,,redis,cronlatch=error,")
+                .unwrap();
+        assert!(filter.would_enable("tokio", &Level::WARN));
+        assert!(!filter.would_enable("tokio", &Level::INFO));
+        assert!(filter.would_enable("cronlatch::store", &Level::ERROR));
+        assert!(!filter.would_enable("cronlatch::store", &Level::WARN));
+        assert!(filter.would_enable("CRONLATCH::engine::core", &Level::DEBUG));
+        assert!(filter.would_enable("redis::aio", &Level::TRACE));
+    }
+
+    #[test]
+    fn a_level_is_a_number_or_nothing_as_well() {
+        let filter = targets("2,cronlatch=4,ureq=").unwrap();
+        assert!(filter.would_enable("tokio", &Level::WARN));
+        assert!(!filter.would_enable("tokio", &Level::INFO));
+        assert!(filter.would_enable("cronlatch", &Level::DEBUG));
+        assert!(!filter.would_enable("cronlatch", &Level::TRACE));
+        assert!(filter.would_enable("ureq", &Level::TRACE));
+        assert!(targets("").is_ok());
+        for wrong in [
+            "cronlatch=loud",
+            "cronlatch=debug=info",
+            "cronlatch[{job=debug",
+        ] {
+            assert!(targets(wrong).is_err(), "{wrong}");
+        }
     }
 }
