@@ -146,7 +146,7 @@ fn coming(schedule: &Schedule, from: Timestamp, count: u32) -> Coming {
     };
     let end = Timestamp::from_millis(i64::MAX);
     for occurrence in schedule.between(from, end).take(count as usize) {
-        let local = occurrence.to_utc().with_timezone(&zone);
+        let local = schedule.local(occurrence);
         let remark = schedule.remark(previous, occurrence);
         coming.rows.push([
             local.format("%a %Y-%m-%d %H:%M:%S %:z").to_string(),

@@ -35,7 +35,7 @@ impl Schedule {
             Rule::Fixed(calendar) | Rule::Wildcard(calendar) => calendar,
             Rule::Every(interval) => return Some(Mismatch::Period(interval.period())),
         };
-        let local = at.to_utc().with_timezone(&self.0.zone);
+        let local = self.local(at);
         let texts: Vec<&str> = self.0.text.split(' ').collect();
         // With five fields the second is 0.
         let (seconds, texts) = match texts.as_slice() {

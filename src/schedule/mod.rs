@@ -8,6 +8,7 @@
 //! | `parse` | cron text -> fields, or an error with its columns |
 //! | `calendar` | which *local* times a cron expression names, by bit sets |
 //! | `zone` | local times -> instants, by Debian's rules for daylight saving |
+//! | `offsets` | instant -> offset of a zone from UTC |
 //! | `interval` | `every:`, and how close two occurrences of a schedule can be |
 //! | `remark` | what a change of the clock does to an occurrence, for people |
 //! | `spread` | which host comes first at an occurrence |
@@ -18,6 +19,7 @@ mod calendar;
 mod error;
 mod interval;
 mod mismatch;
+mod offsets;
 mod parse;
 mod remark;
 mod spread;
@@ -29,6 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, FixedOffset, Offset as _, Utc};
 use chrono_tz::Tz;
 
 use self::calendar::Calendar;
@@ -167,6 +170,14 @@ impl Schedule {
     /// The zone in which cron fields are read; UTC for intervals.
     pub fn zone(&self) -> Tz {
         self.0.zone
+    }
+
+    /// What the local clock of that zone shows at an instant.
+    pub(crate) fn local(&self, at: Timestamp) -> DateTime<FixedOffset> {
+        let ahead = offsets::ahead(self.0.zone, at.millis().div_euclid(1000));
+        // No zone is a day ahead or behind.
+        let offset = i32::try_from(ahead).ok().and_then(FixedOffset::east_opt);
+        at.to_utc().with_timezone(&offset.unwrap_or(Utc.fix()))
     }
 }
 

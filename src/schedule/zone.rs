@@ -10,10 +10,10 @@
 //!   once for all times in the gap; a repeated time means its first pass.
 //! - A *wildcard* job runs at every instant `t` whose `L(t)` matches, and at no other.
 
-use chrono::{DateTime, Offset as _, TimeZone as _};
 use chrono_tz::Tz;
 
 use super::calendar::Calendar;
+use super::offsets;
 
 /// How far back a clock change can still matter: no zone's clock was ever set by more than a day,
 /// and no zone is further than this from UTC.
@@ -191,12 +191,6 @@ impl LocalClock {
 
     /// How many seconds the local clock is ahead of UTC at an instant.
     fn offset(self, instant: i64) -> i64 {
-        let utc = DateTime::from_timestamp(instant, 0).unwrap_or(if instant < 0 {
-            DateTime::UNIX_EPOCH
-        } else {
-            DateTime::<chrono::Utc>::MAX_UTC
-        });
-        let offset = self.zone.offset_from_utc_datetime(&utc.naive_utc());
-        i64::from(offset.fix().local_minus_utc())
+        offsets::ahead(self.zone, instant)
     }
 }
