@@ -23,12 +23,14 @@ pub(crate) fn measure() -> Result<(), String> {
     let embedded = format!("sqlite:{}", stores.path().join("store.db").display());
     // What a job does while the store is down is decided at its instant, so it is not claimed ahead.
     let (ahead, at_its_instant) = ("wait", "skip");
-    for (kind, url, on_store_down) in [
-        ("", redis.url(), ahead),
-        (" (embedded)", embedded, ahead),
-        (" (claimed at it)", redis.url(), at_its_instant),
+    for (kind, url, on_store_down, shift) in [
+        ("", redis.url(), ahead, 0.0),
+        (" (embedded)", embedded, ahead, 0.0),
+        (" (clock 1.5 s behind)", redis.url(), ahead, -1.5),
+        (" (clock 0.7 s ahead)", redis.url(), ahead, 0.7),
+        (" (claimed at it)", redis.url(), at_its_instant, 0.0),
     ] {
-        let [late, prepared, spawned] = lateness(&url, on_store_down)?;
+        let [late, prepared, spawned] = lateness(&url, on_store_down, shift)?;
         for percent in [50, 99] {
             let at = |values: &[f64]| percentile(values, percent);
             let (ours, prepared) = (at(&late), at(&prepared));
@@ -43,16 +45,23 @@ pub(crate) fn measure() -> Result<(), String> {
     Ok(())
 }
 
-/// Milliseconds from the instant: of the daemon's job, of a prepared process, and of a bare spawn.
-fn lateness(store: &str, on_store_down: &str) -> Result<[Vec<f64>; 3], String> {
+/// Milliseconds from the instant: of the job of a daemon whose clock is shifted by so many seconds, of a
+/// prepared process, and of a bare spawn.
+fn lateness(store: &str, on_store_down: &str, shift: f64) -> Result<[Vec<f64>; 3], String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let file = |name: &str| dir.path().join(name);
     let job = serde_json::json!({
         "name": "tick", "schedule": "* * * * * *", "command": mark::argv(&file("ours"))?,
         "on_store_down": on_store_down,
+        // The clock of the job is the machine's.
+        "env": { "LD_PRELOAD": "" },
     });
     let list = serde_json::json!({ "jobs": [job] }).to_string();
-    let daemon = Daemon::start(dir.path(), &list, store)?;
+    let daemon = if shift == 0.0 {
+        Daemon::start(dir.path(), &list, store)?
+    } else {
+        Daemon::start_shifted(shift, dir.path(), &list, store)?
+    };
     until("the job has run", || !mark::read(&file("ours")).is_empty())
         .map_err(|e| format!("{e}\n{}", daemon.log()))?;
     let first = (mark::now() / SECOND + 1) * SECOND;

@@ -83,6 +83,34 @@ impl Daemon {
         list: &str,
         store: &str,
     ) -> Result<Self, String> {
+        Self::start_with(&[], host, dir, list, store)
+    }
+
+    /// The same as [`Self::start`], on a host whose wall clock is shifted by so many seconds.
+    pub(crate) fn start_shifted(
+        seconds: f64,
+        dir: &Path,
+        list: &str,
+        store: &str,
+    ) -> Result<Self, String> {
+        let offset = format!("{seconds:+.3}s");
+        let environment = [
+            ("LD_PRELOAD", faketime()?),
+            ("FAKETIME", offset),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("NO_FAKE_STAT", "1".to_owned()),
+        ];
+        Self::start_with(&environment, "bench", dir, list, store)
+    }
+
+    fn start_with(
+        environment: &[(&str, String)],
+        host: &str,
+        dir: &Path,
+        list: &str,
+        store: &str,
+    ) -> Result<Self, String> {
         let failed = |e: std::io::Error| format!("cannot start the daemon: {e}");
         let file = dir.join("jobs.yaml");
         fs::write(&file, list).map_err(failed)?;
@@ -107,6 +135,7 @@ impl Daemon {
             .env("STATE_DIRECTORY", dir)
             .env_remove("WATCHDOG_USEC")
             .env_remove("RUST_LOG")
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).map_err(failed)?)
@@ -139,6 +168,16 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Where libfaketime is.
+fn faketime() -> Result<String, String> {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders
+        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
+        .find(|path| path.exists())
+        .map(|path| path.display().to_string())
+        .ok_or_else(|| "libfaketime is not installed; `make bench` installs it".to_owned())
 }
 
 /// Waits until something holds, at most five minutes.
