@@ -19,7 +19,8 @@ with the settings that it recommends for many jobs.
 """
 
 SPREAD = """
-A figure is the median of {count} rounds, followed by the lowest and the highest of them in parentheses."""
+A figure is the median of {count} rounds, followed by the lowest and the highest of them in parentheses.
+Where there are none, it was measured in the first round only."""
 
 NOTHING = """# Benchmarks: cronlatch beside other schedulers
 
