@@ -209,7 +209,8 @@ fn a_measurement_of_the_clock_leaves_a_claim_ahead_as_it_is_unless_it_is_too_far
 }
 
 #[test]
-fn what_fires_almost_a_second_ahead_is_claimed_and_what_fires_earlier_is_left_to_the_corrected_clock() {
+fn what_fires_almost_a_second_ahead_is_claimed_and_what_fires_earlier_is_left_to_the_corrected_clock()
+ {
     let mut core = core(policy());
     assert_eq!(due(&mut core, 8_999), []);
     assert_eq!(claim(&due(&mut core, 9_000)).at, secs(1010));

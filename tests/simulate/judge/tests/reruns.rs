@@ -275,7 +275,8 @@ fn what_was_granted_to_a_dead_host_and_waits_for_its_rerun_has_its_verdict_when_
 }
 
 #[test]
-fn a_run_that_the_store_has_forgotten_and_that_tried_again_since_need_not_have_a_record_if_its_host_dies() {
+fn a_run_that_the_store_has_forgotten_and_that_tried_again_since_need_not_have_a_record_if_its_host_dies()
+ {
     let silent = |lost_at: i64| {
         let rules = crash(
             |job| job.retry = Some((2, 500)),
@@ -287,7 +288,10 @@ fn a_run_that_the_store_has_forgotten_and_that_tried_again_since_need_not_have_a
                 trace.starts[at].attempt = 2;
                 trace.starts.push(first);
                 let at = START + lost_at;
-                trace.losses.push(Span { from: at, until: at });
+                trace.losses.push(Span {
+                    from: at,
+                    until: at,
+                });
             },
         );
         rules.contains(&Rule::Silence)
