@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cronlatch::guard::{EndedBy, Processes, Spawn, SpawnError, Status};
+use cronlatch::guard::{EndedBy, Processes, Running, Spawn, SpawnError, Status};
 use cronlatch::time::BootInstant;
 
 use crate::helper::Setup;
@@ -34,6 +34,15 @@ impl Ground {
         marks(&self.file, after)
     }
 
+    /// Starts the command at an instant that does not come.
+    fn prepare(&self) -> tokio::task::JoinHandle<Result<Running, SpawnError>> {
+        let mut spawn = self.marks(LONG);
+        // So late that its grace has not begun, from when on the guard ends the process itself.
+        spawn.deadline = Some(BootInstant::now().plus(LONG * 3));
+        let processes = self.processes.clone();
+        tokio::spawn(async move { processes.spawn(spawn).await })
+    }
+
     /// Fails if the command has run by a moment after its instant.
     async fn assert_never_ran(&self, start: Option<BootInstant>) {
         let left = start.map(BootInstant::remaining).unwrap_or_default();
@@ -61,6 +70,13 @@ fn descendants(pid: u32) -> Vec<u32> {
     let near = children(pid);
     let further = near.iter().flat_map(|child| children(*child));
     near.clone().into_iter().chain(further).collect()
+}
+
+/// The child of a guard whose child is this process.
+fn reaper_above(guard: u32, sleeper: u32) -> u32 {
+    let reapers = children(guard).into_iter();
+    let mut above = reapers.filter(|reaper| children(*reaper).contains(&sleeper));
+    above.next().expect("a process with a reaper")
 }
 
 fn is_asleep(pid: u32) -> bool {
@@ -209,15 +225,21 @@ fn a_command_that_waits_for_its_instant_is_not_executed_once_the_guard_has_died(
 
 #[test]
 fn what_kills_a_prepared_process_is_reported_as_no_start() {
+    is_no_start_when_killed(|_, sleeper| sleeper);
+}
+
+#[test]
+fn what_kills_the_reaper_of_a_prepared_process_is_reported_as_no_start() {
+    is_no_start_when_killed(|guard, sleeper| reaper_above(guard, sleeper));
+}
+
+/// A command waits for its instant, and one of its processes is killed.
+fn is_no_start_when_killed(victim: impl FnOnce(u32, u32) -> u32) {
     on_runtime(async {
         let ground = ground();
-        let mut spawn = ground.marks(LONG);
-        // So late that its grace has not begun, from when on the guard ends the process itself.
-        spawn.deadline = Some(BootInstant::now().plus(LONG * 3));
-        let processes = ground.processes.clone();
-        let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
+        let waiting = ground.prepare();
         let sleeper = sleeper_of(ground.guard);
-        signal([sleeper], libc::SIGKILL);
+        signal([victim(ground.guard, sleeper)], libc::SIGKILL);
         let refused = waiting.await.expect("no panic");
         assert!(
             matches!(&refused, Err(SpawnError::CannotStart { step, .. }) if step.starts_with("wait")),

@@ -31,6 +31,7 @@ use super::process::{Status, Usage};
 use super::sys::{self, Reaped};
 use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartRequest, StartStep};
 use crate::time::BootInstant;
+use child::ChildMessage;
 use ending::Strays;
 use reaper::{Reaper, ReaperMessage};
 use reapers::Reapers;
@@ -244,11 +245,15 @@ impl EventLoop {
     /// Reaps every child that has ended, adopted ones included.
     fn reap(&mut self) {
         let now = BootInstant::now();
-        while let Some(Reaped { pid, status, usage }) = sys::reap_any() {
-            if self.reapers.contains(pid) {
-                self.reaper_ended(Reaper { pid });
-                continue;
-            }
+        let ended = std::iter::from_fn(sys::reap_any);
+        let (reapers, others): (Vec<_>, Vec<_>) =
+            ended.partition(|ended| self.reapers.contains(ended.pid));
+        // First, because a main process that is a child of ours has lost its reaper before, and what
+        // that one has reported may be unread.
+        for Reaped { pid, .. } in reapers {
+            self.reaper_ended(Reaper { pid });
+        }
+        for Reaped { pid, status, usage } in others {
             let Some(serial) = self.mains.get(&pid).copied() else {
                 continue;
             };
@@ -266,6 +271,12 @@ impl EventLoop {
     fn main_ended(&mut self, now: BootInstant, serial: u64, status: i32) {
         // Its last message on the error pipe comes before its end.
         self.settle_start(serial);
+        if let Some(run) = self.runs.get(serial)
+            && matches!(run.main, Main::Starting(..))
+        {
+            // Nobody was left to say how far it had come. Whether it has begun, its permit tells.
+            self.start_went_on(serial, ChildMessage::Closed);
+        }
         if let Some(run) = self.runs.get_mut(serial) {
             if let Some(pid) = run.main.pid() {
                 self.mains.remove(&pid);
