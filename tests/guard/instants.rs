@@ -7,7 +7,9 @@ use cronlatch::guard::{EndedBy, Processes, Running, Spawn, SpawnError, Status};
 use cronlatch::time::BootInstant;
 
 use crate::helper::Setup;
-use crate::support::{LONG, finish, guard, is_alive, on_runtime, shell, wait_until, with_guard};
+use crate::support::{
+    LONG, finish, guard, is_alive, on_runtime, pid, shell, wait_until, with_guard,
+};
 
 /// A guard, and the file that the command of a test leaves.
 struct Ground {
@@ -249,6 +251,27 @@ fn is_no_start_when_killed(victim: impl FnOnce(u32, u32) -> u32) {
             descendants(ground.guard).is_empty()
         });
         ground.assert_never_ran(None).await;
+    });
+}
+
+/// Whatever it was doing at that moment, it did in the memory of its reaper.
+#[test]
+fn a_reaper_whose_command_was_killed_before_it_began_serves_no_other() {
+    on_runtime(async {
+        let ground = ground();
+        let waiting = ground.prepare();
+        let sleeper = sleeper_of(ground.guard);
+        let reaper = reaper_above(ground.guard, sleeper).cast_signed();
+        signal([sleeper], libc::SIGKILL);
+        waiting.await.expect("no panic").expect_err("it was killed");
+        // Each needs a reaper of its own, so one of them would get this one.
+        let mut others = Vec::new();
+        while is_alive(reaper) {
+            let other = shell("echo $PPID; exec sleep 600");
+            let mut other = ground.processes.spawn(other).await.expect("it starts");
+            assert_ne!(pid(&mut other).await, reaper);
+            others.push(other);
+        }
     });
 }
 

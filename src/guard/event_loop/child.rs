@@ -1,6 +1,7 @@
 //! Between fork and exec: the new process turns itself into the command.
 
-use std::ffi::{CStr, CString};
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +13,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{
-    Gid, Pid, Uid, chdir, execve, getegid, geteuid, getppid, setgid, setgroups, setpgid, setuid,
+    Gid, Pid, Uid, chdir, getegid, geteuid, getppid, setgid, setgroups, setpgid, setuid,
 };
 
 use super::Dispositions;
@@ -36,6 +37,8 @@ pub(super) struct ChildContext<'a> {
     pub(super) dispositions: &'a Dispositions,
     /// The limit of open files the daemon was started with.
     pub(super) files: (u64, u64),
+    /// Set while the process is in `execve`, where it changes nothing in memory that it may share.
+    pub(super) executes: &'a Cell<bool>,
 }
 
 impl ChildContext<'_> {
@@ -84,7 +87,7 @@ pub(super) fn become_command(order: &StartRequest, around: &ChildContext<'_>) ->
     let prepared = prepare(order, around).and_then(|()| await_start(order, around));
     match prepared {
         Err(failed) => failed,
-        Ok(()) => Failed(StartStep::Run, execute(&order.argv, &order.env)),
+        Ok(()) => Failed(StartStep::Run, execute(order, around.executes)),
     }
 }
 
@@ -175,12 +178,13 @@ fn become_user(order: &StartRequest) -> Result<(), Failed> {
 }
 
 /// Finds the program as a shell does and runs it; comes back only with the reason it could not.
-fn execute(argv: &[CString], env: &[CString]) -> Errno {
+fn execute(order: &StartRequest, executes: &Cell<bool>) -> Errno {
+    let (argv, env) = (&order.argv, &order.env);
     let Some(program) = argv.first().filter(|program| !program.is_empty()) else {
         return Errno::ENOENT;
     };
     if program.to_bytes().contains(&b'/') {
-        return execute_at(program, argv, env);
+        return execute_at(program, argv, env, executes);
     }
     let path = env
         .iter()
@@ -192,7 +196,7 @@ fn execute(argv: &[CString], env: &[CString]) -> Errno {
         let Ok(candidate) = CString::new([dir, b"/", program.to_bytes()].concat()) else {
             continue;
         };
-        match execute_at(&candidate, argv, env) {
+        match execute_at(&candidate, argv, env, executes) {
             Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG => {}
             // A directory of the program's name is passed over; a file without the right to
             // run it is remembered while a later one may do.
@@ -207,16 +211,32 @@ fn is_dir(path: &CStr) -> bool {
     std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())).is_dir()
 }
 
-fn execute_at(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
-    let Err(errno) = execve(path, argv, env);
+fn execute_at(path: &CStr, argv: &[CString], env: &[CString], executes: &Cell<bool>) -> Errno {
+    let errno = execve(path, argv, env, executes);
     if errno != Errno::ENOEXEC {
         return errno;
     }
     // A script without `#!` is run by the shell (POSIX, execvp).
     let mut shell = vec![c"/bin/sh".to_owned(), path.to_owned()];
     shell.extend(argv.iter().skip(1).cloned());
-    let Err(errno) = execve(c"/bin/sh", &shell, env);
+    execve(c"/bin/sh", &shell, env, executes)
+}
+
+/// The `execve` of nix allocates memory first, where a process that is killed may leave it half changed.
+fn execve(path: &CStr, argv: &[CString], env: &[CString], executes: &Cell<bool>) -> Errno {
+    let (argv, env) = (pointers(argv), pointers(env));
+    executes.set(true);
+    // SAFETY: both lists end in a null pointer, and all texts live until the call comes back.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    let errno = Errno::last();
+    executes.set(false);
     errno
+}
+
+/// Pointers to texts, with a null pointer behind them.
+fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+    let texts = texts.iter().map(|text| text.as_ptr());
+    texts.chain([std::ptr::null()]).collect()
 }
 
 /// The first byte of a message that carries the child's process id; no [`StartStep`] has this number.

@@ -182,15 +182,23 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
             exit(1);
         }
         let started = order.start(from, socket, &mut stack);
-        drop(order);
-        if from.session == Session::Callers {
+        let is_sound = started
+            .as_ref()
+            .map_or(true, |child| child.left_memory_sound);
+        if is_sound {
+            drop(order);
+        } else {
+            // Only its files are given back. To free memory might end this process.
+            std::mem::forget(order);
+        }
+        if from.session == Session::Callers || !is_sound {
             close_all_but(socket, from.guard_itself);
         }
         let usage = match started {
-            Ok(main) => {
+            Ok(child) => {
                 let tree = Tree {
                     guard: from.guard,
-                    main,
+                    main: child.pid,
                     socket,
                     main_is: MainProcess::Running,
                     usage: Usage::default(),
@@ -202,9 +210,13 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
                 Usage::default()
             }
         };
-        let is_as_before = SchedulingSettings::of_this_process() == settings;
-        let reusable = is_as_before && from.session == Session::Own;
+        let reusable = is_sound
+            && from.session == Session::Own
+            && SchedulingSettings::of_this_process() == settings;
         tell_nothing_left(socket, usage, reusable);
+        if !reusable {
+            break;
+        }
     }
     exit(0)
 }
@@ -223,6 +235,15 @@ fn tell_nothing_left(socket: &OwnedFd, usage: Usage, reusable: bool) {
     message[2..10].copy_from_slice(&cpu.to_ne_bytes());
     message[10..].copy_from_slice(&usage.peak_memory.to_ne_bytes());
     tell(socket, &message);
+}
+
+/// A child, as soon as it shares no memory with the reaper any more.
+struct ForkedChild {
+    pid: i32,
+    /// It has reported that it failed.
+    has_failed: bool,
+    /// It was not killed while it may have changed the memory of the reaper.
+    left_memory_sound: bool,
 }
 
 /// A command to start, as the guard passes it on.
@@ -255,19 +276,19 @@ impl Order {
         })
     }
 
-    /// Starts the command and waits until its process has become it, or has failed to. Returns the
-    /// process id.
+    /// Starts the command and waits until its process has become it, or has failed to.
     fn start(
         &self,
         from: &Inheritance<'_>,
         socket: &OwnedFd,
         stack: &mut VforkStack,
-    ) -> Result<i32, Failed> {
+    ) -> Result<ForkedChild, Failed> {
         // What this process had no room for is missing.
         if self.stdio.len() < 3 || self.permit.is_some() != self.request.start.is_some() {
             return Err(Failed(StartStep::Receive, Errno::EMFILE));
         }
         let group = self.request.join.filter(|_| self.joins);
+        let executes = Cell::new(false);
         let around = ChildContext {
             parent: getpid(),
             guard: from.guard_itself,
@@ -276,60 +297,71 @@ impl Order {
             group: Pid::from_raw(group.unwrap_or(0)),
             dispositions: from.dispositions,
             files: from.files,
+            executes: &executes,
         };
         let started = if self.request.user.is_some() {
             self.fork(&around, socket)
         } else {
             self.vfork(&around, socket, stack)
         };
-        let (main, has_failed) = started.map_err(|error| {
+        let child = started.map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             Failed(StartStep::Fork, Errno::from_raw(errno))
         })?;
-        if !has_failed {
+        if !child.has_failed {
             tell(socket, &[BEGAN]);
         }
-        Ok(main)
+        Ok(child)
     }
 
-    /// Returns the process id, and whether it has reported that it failed.
     fn vfork(
         &self,
         around: &ChildContext<'_>,
         socket: &OwnedFd,
         stack: &mut VforkStack,
-    ) -> std::io::Result<(i32, bool)> {
+    ) -> std::io::Result<ForkedChild> {
         let has_failed = Cell::new(false);
         let mut body = || {
             child::announce(socket);
             let failed = child::become_command(&self.request, around);
+            // First, because a child that is killed in between must not be taken for one that has reported.
+            child::note_failure(&failed, socket);
             has_failed.set(true);
-            child::report(&failed, socket)
+            exit(127)
         };
         // SAFETY: this process is a fork of the guard and has one thread. The child changes nothing in
-        // its memory but `has_failed` and the heap, of which it leaves some allocated: a reaper serves
-        // a limited number of runs.
-        let main = unsafe { sys::vfork_on(stack, &mut body) }?;
-        Ok((main, has_failed.get()))
+        // its memory but `has_failed`, `executes` and the heap. Of the heap it leaves some allocated,
+        // and a reaper serves a limited number of runs. Whoever kills the child may leave the heap half
+        // changed. This process then uses it no more, unless it has to kill the tree of a dead guard.
+        let pid = unsafe { sys::vfork_on(stack, &mut body) }?;
+        Ok(ForkedChild {
+            pid,
+            has_failed: has_failed.get(),
+            left_memory_sound: has_failed.get() || around.executes.get(),
+        })
     }
 
     /// The same. What becomes another user must not share the memory of this process, not even for an
     /// instant.
-    fn fork(&self, around: &ChildContext<'_>, socket: &OwnedFd) -> std::io::Result<(i32, bool)> {
+    fn fork(&self, around: &ChildContext<'_>, socket: &OwnedFd) -> std::io::Result<ForkedChild> {
         let (reading, writing) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         // SAFETY: this process is a fork of the guard and has one thread.
         match unsafe { sys::fork(None) }? {
             Fork::Child => {
                 child::announce(socket);
                 let failed = child::become_command(&self.request, around);
-                child::note_failure(&failed, &writing);
-                child::report(&failed, socket)
+                child::note_failure(&failed, socket);
+                child::report(&failed, &writing)
             }
-            Fork::Parent(main) => {
+            Fork::Parent(pid) => {
                 // The child does the same; whichever is first, a signal to the group finds it.
-                let _ = setpgid(Pid::from_raw(main), around.group_of(main));
+                let _ = setpgid(Pid::from_raw(pid), around.group_of(pid));
                 drop(writing);
-                Ok((main, sys::read_waiting(&reading, &mut [0]) > 0))
+                Ok(ForkedChild {
+                    pid,
+                    has_failed: sys::read_waiting(&reading, &mut [0]) > 0,
+                    left_memory_sound: true,
+                })
             }
         }
     }

@@ -1,5 +1,6 @@
 //! From an order to a process.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -93,6 +94,7 @@ impl EventLoop {
             group: join.unwrap_or(Pid::from_raw(0)),
             dispositions: &self.dispositions,
             files: self.files,
+            executes: &Cell::new(false),
         };
         // SAFETY: the guard has one thread.
         let pid = match unsafe { sys::fork(cgroup.to_clone_into()) } {
