@@ -1,6 +1,7 @@
 //! System calls for which nix has no wrapper that can be used; each says why if it is not simply missing.
 
 use std::ffi::{c_int, c_void};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -116,42 +117,125 @@ pub(super) fn read_waiting(pipe: &OwnedFd, buffer: &mut [u8]) -> usize {
     }
 }
 
-/// What a process passes on to its children of how it is scheduled, and what its children may change.
+/// What a process passes on to its children, and what its children may change of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SchedulingSettings {
+pub(super) struct InheritedSettings {
+    scheduling: SchedulingSettings,
+    /// Soft and hard limit of each resource.
+    limits: [[u64; 2]; RESOURCES],
+    /// Its number, or -1 where this process may not ask. A session keyring holds credentials.
+    session_keyring: libc::c_long,
+    files: [Option<Vec<u8>>; FILES.len()],
+}
+
+/// How many resources have a limit (`RLIM_NLIMITS`).
+const RESOURCES: usize = 16;
+
+/// Files of a process that others may write, or, of its control groups, move it to.
+const FILES: [&str; 3] = [
+    "/proc/self/oom_score_adj",
+    "/proc/self/cgroup",
+    "/proc/self/coredump_filter",
+];
+
+/// Reads the settings of the process that has made it. Its files stay open, which takes less time.
+pub(super) struct SettingsReader([Option<File>; FILES.len()]);
+
+impl SettingsReader {
+    pub(super) fn new() -> Self {
+        Self(FILES.map(|path| File::open(path).ok()))
+    }
+
+    pub(super) fn read(&self) -> InheritedSettings {
+        const KEYCTL_GET_KEYRING_ID: c_int = 0;
+        const KEY_SPEC_SESSION_KEYRING: c_int = -3;
+        // SAFETY: plain integers, and no memory. It creates no keyring.
+        let session_keyring = unsafe {
+            libc::syscall(
+                libc::SYS_keyctl,
+                KEYCTL_GET_KEYRING_ID,
+                KEY_SPEC_SESSION_KEYRING,
+                0,
+            )
+        };
+        InheritedSettings {
+            scheduling: SchedulingSettings::of_this_process(),
+            limits: std::array::from_fn(limit),
+            session_keyring,
+            files: [0, 1, 2].map(|file| self.0[file].as_ref().and_then(whole)),
+        }
+    }
+}
+
+fn limit(resource: usize) -> [u64; 2] {
+    let mut limit = [0; 2];
+    // SAFETY: a local of the size of an `rlimit64`. nix does not have all resources.
+    unsafe {
+        libc::syscall(
+            libc::SYS_prlimit64,
+            0,
+            resource,
+            std::ptr::null::<[u64; 2]>(),
+            &raw mut limit,
+        );
+    }
+    limit
+}
+
+fn whole(file: &File) -> Option<Vec<u8>> {
+    use std::os::unix::fs::FileExt as _;
+    let mut text = vec![0; 4096];
+    let len = file.read_at(&mut text, 0).ok()?;
+    text.truncate(len);
+    Some(text)
+}
+
+/// How a process is scheduled, and its children.
+#[derive(Debug, PartialEq, Eq)]
+struct SchedulingSettings {
     nice: c_int,
-    policy: c_int,
+    /// Policy, flags and priorities; a `sched_attr`.
+    attributes: [u64; 8],
     /// The priority of its input and output.
     io: libc::c_long,
+    timer_slack: c_int,
     cpus: [u64; 16],
 }
 
 impl SchedulingSettings {
-    pub(super) fn of_this_process() -> Self {
+    fn of_this_process() -> Self {
         /// Of one process; 0 is the calling one.
         const IOPRIO_WHO_PROCESS: c_int = 1;
         // SAFETY: plain integers, and no memory. nix has no call for these.
-        let (nice, policy, io) = unsafe {
+        let (nice, io, timer_slack) = unsafe {
             (
                 libc::getpriority(libc::PRIO_PROCESS, 0),
-                libc::sched_getscheduler(0),
                 libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0),
+                libc::prctl(libc::PR_GET_TIMERSLACK),
             )
         };
-        let mut cpus = [0; 16];
-        // SAFETY: the kernel writes no more than the size that it is given.
+        let (mut attributes, mut cpus) = ([0; 8], [0; 16]);
+        // SAFETY: the kernel writes no more than the sizes that it is given.
         unsafe {
+            libc::syscall(
+                libc::SYS_sched_getattr,
+                0,
+                &raw mut attributes,
+                size_of_val(&attributes),
+                0,
+            );
             libc::syscall(
                 libc::SYS_sched_getaffinity,
                 0,
                 size_of_val(&cpus),
                 &raw mut cpus,
-            )
-        };
+            );
+        }
         Self {
             nice,
-            policy,
+            attributes,
             io,
+            timer_slack,
             cpus,
         }
     }

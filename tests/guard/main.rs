@@ -14,5 +14,6 @@ mod instants;
 mod output;
 mod places;
 mod reapers;
+mod reuse;
 mod surroundings;
 mod trees;

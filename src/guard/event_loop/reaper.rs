@@ -34,7 +34,7 @@ use nix::unistd::{Pid, getpid, getppid, setpgid};
 
 use super::Dispositions;
 use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
-use crate::guard::sys::{self, Fork, SchedulingSettings, VforkStack};
+use crate::guard::sys::{self, Fork, SettingsReader, VforkStack};
 use crate::guard::tree::{self, Process};
 use crate::guard::wire::{GuardRequest, PACKET_MAX, StartRequest, StartStep};
 use crate::guard::{Session, Usage, channel};
@@ -175,7 +175,8 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
     };
     let mut stack = VforkStack::new();
     let mut packet = vec![0; PACKET_MAX + 1];
-    let settings = SchedulingSettings::of_this_process();
+    let reader = SettingsReader::new();
+    let settings = reader.read();
     while let Some(order) = Order::receive(socket, &mut packet) {
         sys::forget_pending(&signals);
         if getppid() != from.guard {
@@ -210,9 +211,7 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
                 Usage::default()
             }
         };
-        let reusable = is_sound
-            && from.session == Session::Own
-            && SchedulingSettings::of_this_process() == settings;
+        let reusable = is_sound && from.session == Session::Own && reader.read() == settings;
         tell_nothing_left(socket, usage, reusable);
         if !reusable {
             break;
