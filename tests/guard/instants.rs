@@ -232,7 +232,7 @@ fn what_kills_a_prepared_process_is_reported_as_no_start() {
 
 #[test]
 fn what_kills_the_reaper_of_a_prepared_process_is_reported_as_no_start() {
-    is_no_start_when_killed(|guard, sleeper| reaper_above(guard, sleeper));
+    is_no_start_when_killed(reaper_above);
 }
 
 /// A command waits for its instant, and one of its processes is killed.

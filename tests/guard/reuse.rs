@@ -1,9 +1,12 @@
 //! A reaper that has served a run and serves the next one.
 
-use cronlatch::guard::{Processes, Status};
+use std::time::Duration;
+
+use cronlatch::guard::{Processes, SpawnError, Status};
+use cronlatch::time::BootInstant;
 
 use crate::reapers::reaper_of;
-use crate::support::{finish, shell, with_guard};
+use crate::support::{finish, is_alive, shell, wait_until, with_guard};
 
 /// The output of a script.
 async fn output_of(processes: &Processes, script: &str) -> Vec<String> {
@@ -67,4 +70,66 @@ fn a_run_is_not_charged_with_what_an_earlier_one_has_used() {
             }
         }
     });
+}
+
+fn signal(pid: i32, signal: i32) {
+    // SAFETY: plain integers; at worst the process has ended, as it would by itself.
+    unsafe { libc::kill(pid, signal) };
+}
+
+#[test]
+fn a_reaper_that_is_stopped_while_it_is_free_serves_on_and_ends() {
+    with_guard(async |processes| {
+        let reaper = reaper_of(&processes, "echo $PPID").await;
+        signal(reaper, libc::SIGSTOP);
+        let last = reaper_of(&processes, "echo $PPID").await;
+        signal(last, libc::SIGSTOP);
+        wait_until("neither is left", || {
+            ![reaper, last].into_iter().any(is_alive)
+        });
+    });
+}
+
+/// Whoever traces a process holds it in a way that SIGCONT does not end.
+#[test]
+fn a_reaper_that_never_reads_its_order_costs_its_run_only() {
+    with_guard(async |processes| {
+        let reaper = reaper_of(&processes, "echo $PPID").await;
+        if !hold(reaper) {
+            // It has ended already, or this system does not let processes be traced.
+            return;
+        }
+        let mut spawn = shell("exec sleep 600");
+        spawn.deadline = Some(BootInstant::now().plus(Duration::from_millis(300)));
+        spawn.grace = Duration::ZERO;
+        let asking = processes.clone();
+        let waiting = tokio::spawn(async move { asking.spawn(spawn).await });
+        // Its parent sees its end after the process that traces it.
+        assert_eq!(wait_for(reaper), libc::SIGKILL, "it is killed");
+        let refused = waiting.await.expect("no panic");
+        let cannot = matches!(refused, Err(SpawnError::CannotStart { .. }));
+        assert!(cannot, "{refused:?}");
+        assert_ne!(reaper_of(&processes, "echo $PPID").await, reaper);
+    });
+}
+
+fn hold(pid: i32) -> bool {
+    // SAFETY: plain integers, and no memory.
+    let held = unsafe {
+        libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) == 0
+            && libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) == 0
+    };
+    held && {
+        wait_for(pid);
+        true
+    }
+}
+
+/// The status of a process that this thread traces.
+fn wait_for(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: the status goes to a local of the right type.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+    assert_eq!(waited, pid);
+    status
 }

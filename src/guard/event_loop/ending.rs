@@ -252,6 +252,10 @@ fn send_to_tree(
     }
     if let Some(reaper) = run.place.reaper() {
         reaper.go_on();
+        if run.resists() && matches!(run.main, Main::Starting(None, _)) {
+            // It does not read its order.
+            reaper.kill();
+        }
     }
     let group_signalled = signal_main(run, signal);
     let group = run.own_group().filter(|_| group_signalled);

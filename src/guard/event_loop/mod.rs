@@ -35,7 +35,7 @@ use child::ChildMessage;
 use ending::Strays;
 use reaper::{Reaper, ReaperMessage};
 use reapers::Reapers;
-use run::{Containment, Main};
+use run::{Containment, Main, StartPermission};
 use runs::StartedRuns;
 
 pub(super) use setup::{ARGUMENT, main};
@@ -110,6 +110,7 @@ impl EventLoop {
             if let Some(until) = self.gone
                 && (self.runs.is_empty() || until <= BootInstant::now())
             {
+                self.reapers.go_on();
                 self.kill_strays();
                 return Ok(());
             }
@@ -335,8 +336,11 @@ impl EventLoop {
         run.place = Containment::Nowhere;
         if let Main::Starting(None, _) = &run.main {
             // Its child finds that its parent is gone and never becomes the command.
-            self.runs.remove(serial);
-            self.answer(GuardReply::Failed(serial, StartStep::Parent, libc::ESRCH));
+            let (step, errno) = match run.permission {
+                StartPermission::Withdrawn => (StartStep::Wait, libc::ECANCELED),
+                _ => (StartStep::Parent, libc::ESRCH),
+            };
+            self.not_started(serial, step, errno);
         }
     }
 

@@ -69,6 +69,11 @@ impl Reaper {
         self.signal(libc::SIGCONT);
     }
 
+    /// Ends a reaper that does nothing, and all that descends from it.
+    pub(super) fn kill(self) {
+        self.signal(libc::SIGKILL);
+    }
+
     fn signal(self, signal: i32) {
         // SAFETY: plain integers; the reaper is a child of the guard that was not reaped.
         unsafe { libc::kill(self.pid, signal) };

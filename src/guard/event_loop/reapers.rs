@@ -14,6 +14,9 @@ use crate::time::BootInstant;
 /// How long a reaper may be without a run before it ends.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
+/// How many reapers may be without a run. They count as processes of the user; within a burst few are free at once.
+const IDLE_MAX: usize = 64;
+
 /// How many runs one reaper serves. Each of them leaves some memory allocated.
 const RUNS_MAX: u32 = 256;
 
@@ -52,6 +55,11 @@ impl Reapers {
         self.idle.pop().map(|(pid, _)| Reaper { pid })
     }
 
+    /// It was taken, and has got no order.
+    pub(super) fn put_back(&mut self, reaper: Reaper, now: BootInstant) {
+        self.idle.push((reaper.pid, now));
+    }
+
     pub(super) fn socket(&self, reaper: Reaper) -> Option<&OwnedFd> {
         self.all.get(&reaper.pid)?.socket.as_ref()
     }
@@ -79,18 +87,31 @@ impl Reapers {
             return;
         };
         state.run = None;
-        if reusable && state.served < RUNS_MAX {
+        if reusable && state.served < RUNS_MAX && self.idle.len() < IDLE_MAX {
             self.idle.push((reaper.pid, now));
         } else {
-            state.socket = None;
+            self.end(reaper);
         }
     }
 
     /// Tells it to end, or notes that it is gone.
     pub(super) fn close(&mut self, reaper: Reaper) {
         self.idle.retain(|(pid, _)| *pid != reaper.pid);
+        self.end(reaper);
+    }
+
+    /// A reaper that a job has stopped would never see that its socket is closed.
+    fn end(&mut self, reaper: Reaper) {
         if let Some(state) = self.all.get_mut(&reaper.pid) {
             state.socket = None;
+            reaper.go_on();
+        }
+    }
+
+    /// Continues those that were stopped, so that they see the end of the guard.
+    pub(super) fn go_on(&self) {
+        for pid in self.all.keys() {
+            Reaper { pid: *pid }.go_on();
         }
     }
 
@@ -113,10 +134,9 @@ impl Reapers {
         let count = self
             .idle
             .partition_point(|(_, since)| since.plus(IDLE_FOR) <= now);
-        for (pid, _) in self.idle.drain(..count) {
-            if let Some(state) = self.all.get_mut(&pid) {
-                state.socket = None;
-            }
+        let retired: Vec<_> = self.idle.drain(..count).collect();
+        for (pid, _) in retired {
+            self.end(Reaper { pid });
         }
     }
 }
@@ -127,63 +147,87 @@ mod tests {
     use crate::guard::channel;
     use crate::time::seconds_after_boot as at;
 
+    /// The process ids of the reapers begin behind this one, where no process has its own.
+    const BASE: i32 = 1 << 28;
+
+    fn reaper(number: i32) -> Reaper {
+        Reaper { pid: BASE + number }
+    }
+
     /// Reapers of these numbers that have served a run each.
-    fn reapers(pids: &[i32]) -> Reapers {
+    fn reapers(numbers: impl IntoIterator<Item = i32>) -> Reapers {
         let mut reapers = Reapers::default();
-        for pid in pids {
+        for number in numbers {
             let (socket, _) = channel::pair().expect("a socket");
-            reapers.add(Reaper { pid: *pid }, socket);
-            reapers.serves(Reaper { pid: *pid }, 1);
+            reapers.add(reaper(number), socket);
+            reapers.serves(reaper(number), 1);
         }
         reapers
     }
 
-    fn has_socket(reapers: &Reapers, pid: i32) -> bool {
-        reapers.socket(Reaper { pid }).is_some()
+    fn taken(reapers: &mut Reapers) -> Option<i32> {
+        reapers.take_idle().map(|reaper| reaper.pid - BASE)
+    }
+
+    fn has_socket(reapers: &Reapers, number: i32) -> bool {
+        reapers.socket(reaper(number)).is_some()
     }
 
     #[test]
     fn the_one_that_was_free_last_is_taken_first_and_the_others_end() {
-        let mut reapers = reapers(&[1, 2, 3]);
+        let mut reapers = reapers(1..4);
         assert_eq!(reapers.due(), None);
-        for (pid, second) in [(1, 10), (2, 11), (3, 12)] {
-            reapers.is_free(Reaper { pid }, true, at(second));
+        for (number, second) in [(1, 10), (2, 11), (3, 12)] {
+            reapers.is_free(reaper(number), true, at(second));
         }
-        assert_eq!(reapers.take_idle().map(|reaper| reaper.pid), Some(3));
-        reapers.serves(Reaper { pid: 3 }, 7);
+        assert_eq!(taken(&mut reapers), Some(3));
+        reapers.serves(reaper(3), 7);
         assert_eq!(reapers.due(), Some(at(11)));
         reapers.retire(at(11));
         assert_eq!(
-            [1, 2, 3].map(|pid| has_socket(&reapers, pid)),
+            [1, 2, 3].map(|number| has_socket(&reapers, number)),
             [false, true, true]
         );
         assert_eq!(reapers.due(), Some(at(12)));
-        assert!(reapers.contains(1), "its end follows");
-        assert_eq!(reapers.remove(1), Some(None));
-        assert_eq!(reapers.remove(3), Some(Some(7)));
-        assert_eq!(reapers.remove(1), None);
+        assert!(reapers.contains(BASE + 1), "its end follows");
+        assert_eq!(reapers.remove(BASE + 1), Some(None));
+        assert_eq!(reapers.remove(BASE + 3), Some(Some(7)));
+        assert_eq!(reapers.remove(BASE + 1), None);
     }
 
     #[test]
     fn one_that_has_changed_or_has_served_enough_is_not_used_again() {
-        let mut reapers = reapers(&[1, 2]);
-        reapers.is_free(Reaper { pid: 1 }, false, at(1));
+        let mut reapers = reapers(1..3);
+        reapers.is_free(reaper(1), false, at(1));
         assert!(!has_socket(&reapers, 1));
         for _ in 1..RUNS_MAX {
-            reapers.is_free(Reaper { pid: 2 }, true, at(1));
-            assert_eq!(reapers.take_idle().map(|reaper| reaper.pid), Some(2));
-            reapers.serves(Reaper { pid: 2 }, 1);
+            reapers.is_free(reaper(2), true, at(1));
+            assert_eq!(taken(&mut reapers), Some(2));
+            reapers.serves(reaper(2), 1);
         }
-        reapers.is_free(Reaper { pid: 2 }, true, at(1));
+        reapers.is_free(reaper(2), true, at(1));
         assert!(!has_socket(&reapers, 2));
         assert!(reapers.take_idle().is_none());
     }
 
     #[test]
+    fn no_more_than_some_wait_for_a_run() {
+        let most = i32::try_from(IDLE_MAX).expect("few");
+        let mut reapers = reapers(0..=most);
+        for number in 0..=most {
+            reapers.is_free(reaper(number), true, at(1));
+        }
+        assert!(!has_socket(&reapers, most));
+        assert_eq!(taken(&mut reapers), Some(most - 1));
+        reapers.put_back(reaper(most - 1), at(2));
+        assert_eq!(taken(&mut reapers), Some(most - 1));
+    }
+
+    #[test]
     fn one_that_was_killed_while_it_was_free_is_not_used_again() {
-        let mut reapers = reapers(&[1]);
-        reapers.is_free(Reaper { pid: 1 }, true, at(1));
-        assert_eq!(reapers.remove(1), Some(None));
+        let mut reapers = reapers([1]);
+        reapers.is_free(reaper(1), true, at(1));
+        assert_eq!(reapers.remove(BASE + 1), Some(None));
         assert!(reapers.take_idle().is_none());
         assert_eq!(reapers.due(), None);
     }

@@ -275,6 +275,11 @@ impl StartedRun {
         matches!(self.stage, Stage::Lingering { .. })
     }
 
+    /// Whether SIGKILL has been sent for a while.
+    pub(super) fn resists(&self) -> bool {
+        matches!(self.stage, Stage::Killing { pause, .. } if pause == LAST_PAUSE)
+    }
+
     fn is_ending(&self) -> bool {
         matches!(self.stage, Stage::Signalled { .. } | Stage::Killing { .. })
     }

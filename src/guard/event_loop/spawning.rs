@@ -19,6 +19,12 @@ use crate::guard::tree;
 use crate::guard::wire::{GuardReply, StartRequest, StartStep};
 use crate::time::BootInstant;
 
+/// Whether the process at the other end of a socket has ended.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset)
+}
+
 impl EventLoop {
     pub(super) fn spawn(&mut self, order: &StartRequest, packet: &[u8], fds: &[OwnedFd]) {
         if self.gone.is_some() {
@@ -134,11 +140,18 @@ impl EventLoop {
         while let Some(reaper) = self.reapers.take_idle() {
             match self.send_order(reaper, packet, files) {
                 Ok(()) => {
+                    // A job may have stopped it.
+                    reaper.go_on();
                     self.reapers.serves(reaper, serial);
                     return Ok(reaper);
                 }
-                // It was killed, or this process may send no more descriptors for now.
-                Err(_) => self.reapers.close(reaper),
+                // Somebody has killed it.
+                Err(error) if is_gone(&error) => self.reapers.close(reaper),
+                // This process may send no more descriptors for now, for example.
+                Err(error) => {
+                    self.reapers.put_back(reaper, BootInstant::now());
+                    return Err(error);
+                }
             }
         }
         let reaper = self.fork_reaper()?;
@@ -176,9 +189,9 @@ impl EventLoop {
             Fork::Parent(pid) => pid,
             Fork::Child => reaper::become_reaper(&from, &theirs),
         };
-        // If that fails, its end reports it.
+        // If that fails, the socket closes, and the reaper ends.
         let watched = EpollEvent::new(EpollFlags::EPOLLIN, REAPERS + u64::from(pid.unsigned_abs()));
-        let _ = self.epoll.add(&socket, watched);
+        self.epoll.add(&socket, watched)?;
         let reaper = Reaper { pid };
         self.reapers.add(reaper, socket);
         Ok(reaper)
@@ -232,7 +245,7 @@ impl EventLoop {
         }
     }
 
-    fn not_started(&mut self, serial: u64, step: StartStep, errno: i32) {
+    pub(super) fn not_started(&mut self, serial: u64, step: StartStep, errno: i32) {
         let Some(run) = self.runs.remove(serial) else {
             return;
         };
