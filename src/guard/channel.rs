@@ -1,17 +1,16 @@
 //! The socket between daemon and guard: packets, and the file descriptors sent with them.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
-    sendmsg, socketpair,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
 };
 
 /// File descriptors sent with one packet: input, output, error output, a file with the order, and, from
 /// the guard to a reaper, a permit.
-pub(super) const FDS_MAX: usize = 5;
+pub(super) const FDS_MAX: u32 = 5;
 
 /// Both ends, closed on exec.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -48,8 +47,8 @@ pub(super) fn send(
     }
 }
 
-/// Receives one packet without waiting into `buffer`: its length and the descriptors sent with it. Zero
-/// bytes: the other side is gone.
+/// Receives one packet without waiting into `buffer`: its length and the descriptors sent with it, as many as
+/// this process may open. Zero bytes: the other side is gone.
 pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     receive_with(MsgFlags::MSG_DONTWAIT, socket, buffer)
 }
@@ -62,37 +61,72 @@ pub(super) fn receive_waiting(
     receive_with(MsgFlags::empty(), socket, buffer)
 }
 
+/// Where the kernel puts the descriptors; aligned as it wants them.
+#[repr(C)]
+union Beside {
+    _align: libc::cmsghdr,
+    bytes: [u8; BESIDE_MAX],
+}
+
+// SAFETY: it computes a number.
+const BESIDE_MAX: usize = unsafe { libc::CMSG_SPACE(FDS_MAX * 4) } as usize;
+
+/// What finds no room in the open files of this process is missing, and what has found some is returned. (nix
+/// returns neither in that case, so nobody could close them.)
 fn receive_with(
     flags: MsgFlags,
     socket: impl AsFd,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
-    let mut parts = [IoSliceMut::new(buffer)];
-    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
+    let mut beside = Beside {
+        bytes: [0; BESIDE_MAX],
+    };
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: all-zero is a valid message: no name, no parts.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut beside).cast();
+    let flags = (flags | MsgFlags::MSG_CMSG_CLOEXEC).bits();
     loop {
-        let message = match recvmsg::<()>(
-            socket.as_fd().as_raw_fd(),
-            &mut parts,
-            Some(&mut space),
-            flags,
-        ) {
-            Ok(message) => message,
-            Err(Errno::EINTR) => continue,
-            Err(Errno::ECONNRESET) => return Ok((0, Vec::new())),
-            Err(error) => return Err(error.into()),
-        };
-        let mut fds = Vec::new();
-        for part in message.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(raw) = part {
-                // SAFETY: the kernel has just made these descriptors for us; nobody else owns
-                // them. nix hands them out raw.
-                fds.extend(
-                    raw.into_iter()
-                        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-                );
-            }
+        message.msg_controllen = size_of::<Beside>() as _;
+        // SAFETY: the message refers to `buffer` and `beside`, which live on, and to their sizes.
+        let len = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
+        match usize::try_from(len) {
+            Ok(len) => return Ok((len, descriptors(&message))),
+            Err(_) => match Errno::last() {
+                Errno::EINTR => {}
+                Errno::ECONNRESET => return Ok((0, Vec::new())),
+                errno => return Err(errno.into()),
+            },
         }
-        return Ok((message.bytes, fds));
     }
+}
+
+/// Takes the descriptors out of a message that was just received.
+fn descriptors(message: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    // SAFETY: the kernel has written whole headers with their lengths into the space that the message
+    // refers to. Nobody else owns the descriptors that it has just made.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(part) = header.as_ref() {
+            if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(header).cast::<[u8; 4]>();
+                let end = header.cast::<u8>().wrapping_add(part.cmsg_len as _);
+                for index in 0.. {
+                    let fd = data.wrapping_add(index);
+                    if fd.wrapping_add(1).cast() > end {
+                        break;
+                    }
+                    fds.push(OwnedFd::from_raw_fd(RawFd::from_ne_bytes(fd.read())));
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    fds
 }

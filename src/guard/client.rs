@@ -116,7 +116,7 @@ impl Processes {
         let mut packet = wire::spawn(serial, &spawn, join);
         if packet.len() > PACKET_MAX {
             fds.push(file_of(&packet).map_err(receive)?);
-            packet = wire::spawn_in_file();
+            packet = wire::spawn_in_file(serial);
         }
         let (started_tx, mut started) = oneshot::channel();
         let (exited_tx, exited) = oneshot::channel();

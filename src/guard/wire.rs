@@ -43,8 +43,8 @@ const EXITED: u8 = 68;
 pub(super) enum GuardRequest {
     /// Start a command; its input, output and error output are sent with the packet.
     Spawn(Box<StartRequest>),
-    /// The order is in the last file sent with the packet.
-    SpawnInFile,
+    /// The order of this serial is in the fourth file sent with the packet.
+    SpawnInFile(u64),
     /// Move the deadlines of these runs.
     Extend(Vec<(Vec<u8>, BootInstant)>),
     /// First signal, grace, SIGKILL.
@@ -190,8 +190,10 @@ pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
 }
 
 /// Returns the packet for an order that is in a file.
-pub(super) fn spawn_in_file() -> Vec<u8> {
-    vec![SPAWN_IN_FILE]
+pub(super) fn spawn_in_file(serial: u64) -> Vec<u8> {
+    let mut w = Writer(vec![SPAWN_IN_FILE]);
+    w.u64(serial);
+    w.0
 }
 
 /// The packets that move the deadlines of these runs.
@@ -264,7 +266,7 @@ impl GuardRequest {
         let mut r = ByteReader(packet);
         Some(match r.u8()? {
             SPAWN => Self::Spawn(Box::new(order(&mut r)?)),
-            SPAWN_IN_FILE => Self::SpawnInFile,
+            SPAWN_IN_FILE => Self::SpawnInFile(r.u64()?),
             EXTEND => {
                 let mut runs = Vec::new();
                 while !r.0.is_empty() {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use cronlatch::guard::{Credentials, Processes, Spawn, SpawnError, Status};
+use cronlatch::guard::{Credentials, Lack, Processes, Spawn, SpawnError, Status};
 
 use crate::support::{command, finish, shell, with_guard};
 
@@ -198,5 +198,86 @@ fn an_end_by_a_real_time_signal_is_reported() {
             .await
             .expect("it starts");
         assert_eq!(finish(running).await.1.status, Status::Signal(34));
+    });
+}
+
+/// Lets a process open so many more files, and counts those that it has open.
+fn leave_room(pid: i32, room: u64) -> usize {
+    let list = fs::read_dir(format!("/proc/{pid}/fd")).expect("it is there");
+    let open: Vec<u64> = list
+        .map(|file| file.expect("a file").file_name())
+        .map(|name| {
+            name.to_str()
+                .and_then(|name| name.parse().ok())
+                .expect("a number")
+        })
+        .collect();
+    let taken = (0..).filter(|number| !open.contains(number));
+    let most = taken.take(usize::try_from(room).expect("few") + 1).last();
+    limit_files(pid, most.expect("there are more numbers"));
+    open.len()
+}
+
+fn limit_files(pid: i32, soft: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limits are read from and written to locals of the right type.
+    unsafe {
+        assert_eq!(
+            libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut limit),
+            0
+        );
+        limit.rlim_cur = soft.min(limit.rlim_max);
+        assert_eq!(
+            libc::prlimit(
+                pid,
+                libc::RLIMIT_NOFILE,
+                &raw const limit,
+                std::ptr::null_mut()
+            ),
+            0
+        );
+    }
+}
+
+#[test]
+fn a_guard_without_room_for_the_files_of_a_command_refuses_that_one_only() {
+    crate::support::on_runtime(async {
+        let guard = crate::support::guard();
+        let guard_pid = guard.pid().cast_signed();
+        let processes = guard.serve().expect("on a runtime");
+        let mut other = processes
+            .spawn(shell("echo here; exec sleep 600"))
+            .await
+            .expect("it starts");
+        assert_eq!(crate::support::line(&mut other).await, "here");
+        let mut long = shell("true");
+        long.env.insert("LONG".into(), "x".repeat(100_000).into());
+        for spawn in [shell("true"), long] {
+            for room in 0..=3 {
+                let mut spawn = spawn.clone();
+                spawn.run = cronlatch::names::RunId::new();
+                let open = leave_room(guard_pid, room);
+                let refused = processes.spawn(spawn).await;
+                assert!(
+                    matches!(
+                        refused,
+                        Err(SpawnError::NoResources {
+                            lack: Lack::Files,
+                            ..
+                        })
+                    ),
+                    "room for {room}: {refused:?}"
+                );
+                assert_eq!(leave_room(guard_pid, 3), open, "it keeps none");
+            }
+        }
+        limit_files(guard_pid, u64::MAX);
+        assert_eq!(lines(&processes, shell("echo again")).await, ["again"]);
+        assert!(crate::support::is_alive(other.pid));
+        other.end();
+        finish(other).await;
     });
 }

@@ -187,10 +187,14 @@ impl EventLoop {
         };
         match request {
             GuardRequest::Spawn(order) => self.spawn(&order, packet, fds),
-            GuardRequest::SpawnInFile => {
-                let file = fds.last().and_then(|file| file.try_clone().ok());
-                if let Some(order) = file.and_then(StartRequest::in_file) {
-                    self.spawn(&order, packet, fds);
+            GuardRequest::SpawnInFile(serial) => {
+                let file = fds.get(3).and_then(|file| file.try_clone().ok());
+                match file.and_then(StartRequest::in_file) {
+                    Some(order) => self.spawn(&order, packet, fds),
+                    // This process had no room for all files.
+                    None => {
+                        self.answer(GuardReply::Failed(serial, StartStep::Receive, libc::EMFILE));
+                    }
                 }
             }
             GuardRequest::Extend(runs) => self.extend(now, &runs),

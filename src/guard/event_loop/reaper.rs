@@ -268,7 +268,7 @@ impl Order {
         let mut rest = stdio.split_off(stdio.len().min(3)).into_iter();
         let request = match GuardRequest::read(packet)? {
             GuardRequest::Spawn(request) => *request,
-            GuardRequest::SpawnInFile => StartRequest::in_file(rest.next()?)?,
+            GuardRequest::SpawnInFile(_) => StartRequest::in_file(rest.next()?)?,
             _ => return None,
         };
         let permit = rest.next().map(Permit::from);
