@@ -22,7 +22,7 @@ pub(crate) use command::{Output, cronlatch};
 pub(crate) use daemon::Daemon;
 pub(crate) use disk::SmallDisk;
 pub(crate) use proxy::{Mode, Proxy};
-pub(crate) use receiver::{Receiver, Reply};
+pub(crate) use receiver::{Receiver, Reply, Request};
 pub(crate) use redis::RedisServer;
 pub(crate) use runlog::RunLog;
 pub(crate) use wait::{wait_for, wait_until};
