@@ -123,6 +123,7 @@ impl Processes {
         let start = PendingSpawn {
             serial,
             run: spawn.run.clone(),
+            start: spawn.start,
             packet,
             fds,
             started: started_tx,

@@ -186,6 +186,10 @@ pub enum SpawnError {
     /// The deadline or `start_until` had passed before the command began. The command was not started.
     #[error("the lease was lost before the command could start")]
     TooLate,
+    /// Somebody killed its process while it was prepared, or waited for its instant: a person, or the kernel that
+    /// was short of memory. The command was not started.
+    #[error("its process was killed before the command began")]
+    Killed,
     /// It was withdrawn before the command began. The command was not started.
     #[error("it was withdrawn before the command began")]
     Withdrawn,
@@ -199,7 +203,7 @@ pub enum SpawnError {
         /// The error of the system call.
         source: io::Error,
     },
-    /// The guard is gone. The command was not started.
+    /// The guard is gone, or was before the command's instant. The command was not started.
     #[error("the guard process has died")]
     GuardGone,
     /// The guard died after it was asked and before it reported a start.

@@ -43,6 +43,9 @@ pub(super) fn explain(refused: &SpawnRefused, spawn: &Spawn) -> SpawnError {
         SpawnRefused::NoReport => SpawnError::NoReport,
         // The run was withdrawn before its command began: the guard took the permit first.
         SpawnRefused::Failed(StartStep::Wait, libc::ECANCELED) => SpawnError::Withdrawn,
+        // It, or its reaper, was killed before it took the permit or had announced itself.
+        SpawnRefused::Failed(StartStep::Wait, libc::EINTR)
+        | SpawnRefused::Failed(StartStep::Parent, libc::ESRCH) => SpawnError::Killed,
         SpawnRefused::Failed(step, errno) => {
             let source = io::Error::from_raw_os_error(*errno);
             let text = step_text(*step, spawn);

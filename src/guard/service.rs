@@ -43,6 +43,8 @@ pub(super) enum TaskCommand {
 pub(super) struct PendingSpawn {
     pub(super) serial: u64,
     pub(super) run: RunId,
+    /// See [`super::Spawn::start`].
+    pub(super) start: Option<BootInstant>,
     pub(super) packet: Vec<u8>,
     pub(super) fds: Vec<OwnedFd>,
     pub(super) started: oneshot::Sender<Result<(i32, BootInstant), SpawnRefused>>,
@@ -82,6 +84,7 @@ struct Unsent {
 /// A command the guard is to start.
 struct GuardedRun {
     run: RunId,
+    start: Option<BootInstant>,
     state: StartState,
     /// The guard has got the order.
     sent: bool,
@@ -196,6 +199,7 @@ impl GuardTask {
             TaskCommand::Spawn(start) => {
                 let entry = GuardedRun {
                     run: start.run,
+                    start: start.start,
                     state: StartState::Asked(start.started),
                     sent: false,
                     exited: start.exited,
@@ -318,6 +322,7 @@ impl GuardTask {
         // It is dead, or has closed its end of the socket.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let gone_at = BootInstant::now();
         let entries: Vec<GuardedRun> = self.entries.drain().map(|(_, entry)| entry).collect();
         let left: Vec<_> = entries
             .iter()
@@ -334,7 +339,9 @@ impl GuardTask {
         for entry in entries {
             let (left_behind, survivors) = ended.next().unwrap_or_default();
             if let StartState::Asked(started) = entry.state {
-                let why = if entry.sent {
+                // A process that waits for its instant looks for the guard before it executes the command.
+                let waited = entry.start.is_some_and(|start| start > gone_at);
+                let why = if entry.sent && !waited {
                     SpawnRefused::NoReport
                 } else {
                     SpawnRefused::GuardGone

@@ -279,6 +279,7 @@ fn of_failed_start(error: &SpawnError) -> AttemptResult {
         SpawnError::CannotStart { .. } => (Outcome::Failed, None),
         SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(ReturnReason::Lacks(*lack))),
         SpawnError::GuardGone => (Outcome::Failed, Some(ReturnReason::NoGuard)),
+        SpawnError::Killed => (Outcome::Failed, Some(ReturnReason::Killed)),
     };
     AttemptResult {
         returned,
@@ -314,5 +315,8 @@ mod tests {
         assert!(!result.started);
         let unknown = of_failed_start(&SpawnError::NoReport);
         assert_eq!(unknown.returned, None, "it may have begun");
+        let killed = of_failed_start(&SpawnError::Killed);
+        assert_eq!(killed.returned, Some(ReturnReason::Killed));
+        assert!(!killed.started);
     }
 }

@@ -23,6 +23,8 @@ pub(crate) enum ReturnReason {
     Lacks(Lack),
     /// The guard is gone, and the daemon ends.
     NoGuard,
+    /// Its process was killed before the command began.
+    Killed,
     /// The daemon stopped before the command began.
     Draining,
     /// The lease was lost before the command began.

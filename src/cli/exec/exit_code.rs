@@ -61,6 +61,7 @@ pub(super) fn exit_code_of_spawn_error(
         SpawnError::TooLate => Err(Failure::NotAcquired(format!("lock {lock:?}: {error}"))),
         SpawnError::GuardGone
         | SpawnError::NoReport
+        | SpawnError::Killed
         | SpawnError::NoResources { .. }
         // A command of `exec` waits for no instant.
         | SpawnError::Withdrawn => Err(Failure::Internal(error.to_string())),

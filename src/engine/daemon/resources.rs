@@ -76,15 +76,24 @@ impl Daemon {
                 );
                 Some(until)
             }
-            ReturnReason::NoGuard | ReturnReason::Draining | ReturnReason::LeaseLost => {
+            ReturnReason::NoGuard
+            | ReturnReason::Killed
+            | ReturnReason::Draining
+            | ReturnReason::LeaseLost => {
                 run_log!(
                     warn,
                     run.fields,
                     "not started: {reason}. The occurrence goes back to the store, and any host may run \
                      it"
                 );
-                // Without its guard the daemon ends, and must not claim until then.
-                (run.returned == ReturnReason::NoGuard).then(|| now.plus(LONGEST_PAUSE))
+                let pause = match run.returned {
+                    // The daemon ends, and must not claim until then.
+                    ReturnReason::NoGuard => Some(LONGEST_PAUSE),
+                    // What killed it may kill the next one, too.
+                    ReturnReason::Killed => Some(FIRST_PAUSE),
+                    _ => None,
+                };
+                pause.map(|pause| now.plus(pause))
             }
         };
         self.tools.starts.watch();
