@@ -38,9 +38,16 @@ local function older_than(age)
   return text(math.max(now - age - 1, 0))
 end
 
--- Removes the entries of a stream up to that id.
+-- Removes the entries of a stream up to that id: all of them, unless there are more than a few thousand, which
+-- would hold up the server.
 local function remove_old(stream, oldest)
-  for _, entry in ipairs(redis.pcall('XREVRANGE', stream, oldest, '-', 'COUNT', 100)) do
-    redis.call('XDEL', stream, entry[1])
+  for _ = 1, 50 do
+    local entries = redis.pcall('XREVRANGE', stream, oldest, '-', 'COUNT', 100)
+    for _, entry in ipairs(entries) do
+      redis.call('XDEL', stream, entry[1])
+    end
+    if #entries < 100 then
+      return
+    end
   end
 end

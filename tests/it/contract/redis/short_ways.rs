@@ -265,6 +265,21 @@ async fn a_success_searches_for_old_records_unless_one_of_this_hour_has() {
 }
 
 #[tokio::test]
+async fn a_search_for_old_records_removes_as_many_as_an_hour_can_bring() {
+    let job = Job::new().await;
+    job.command(&["DEL", RUNS]);
+    for n in 1..=250 {
+        job.command(&["XADD", RUNS, &format!("{n}-0"), "outcome", "succeeded"]);
+    }
+    job.claim(2).await;
+    let mut finish = job.ends(2);
+    finish.keep.records = 1_000;
+    job.scene.finish(&finish).await;
+    let length = job.redis.server.text(&["XLEN", RUNS]);
+    assert_eq!(length, "1", "that of the second one");
+}
+
+#[tokio::test]
 async fn a_usual_claim_keeps_the_list_of_ttls_as_the_full_rules_keep_it() {
     let job = Job::new().await;
     let listed = || job.redis.server.text(&["HGET", MARKER, "longest"]);
