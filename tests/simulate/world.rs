@@ -24,7 +24,7 @@ const BOOTED: i64 = 1_000_000;
 const MOST_AT_ONCE: i64 = 400;
 /// How often the host of a run is looked for, in milliseconds.
 const LOOKS_AGAIN: i64 = 50;
-/// How often the host of a process that waits for its instant is looked for: it waits for 50 ms at most.
+/// How often the host of a process that waits for its instant is looked for: most wait for some milliseconds only.
 const LOOKS_AGAIN_AHEAD: i64 = 3;
 
 /// Something that will happen.

@@ -27,9 +27,6 @@ use crate::world::Item;
 /// The pause before an attempt is reported to the store again, in milliseconds.
 const COUNT_AGAIN: i64 = 250;
 
-/// How long before its instant a process is prepared, as `run` has it.
-const PREPARED_FOR: i64 = 20;
-
 /// Why the daemon ended an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
@@ -85,8 +82,6 @@ struct Run {
     /// The request that counts its next attempt.
     counts: Option<u64>,
     cause: Option<Cause>,
-    /// It was granted ahead of its instant, and its process is not prepared yet.
-    waits: bool,
 }
 
 /// Why an occurrence goes back undecided.
@@ -203,14 +198,9 @@ impl Runner {
             process: None,
             counts: None,
             cause: None,
-            waits: wait > PREPARED_FOR,
         };
         self.runs.insert(key, run);
-        if wait > PREPARED_FOR {
-            env.arm(env.sim.now + wait - PREPARED_FOR, Timer::Retry(key));
-        } else {
-            self.start_attempt(env, key);
-        }
+        self.start_attempt(env, key);
         self.tend(env);
     }
 
@@ -377,7 +367,7 @@ impl Runner {
             return;
         };
         let assignment = &run.assignment;
-        if std::mem::take(&mut run.waits) || assignment.granted.is_none() {
+        if assignment.granted.is_none() {
             return self.start_attempt(env, key);
         }
         let attempt = Attempt {
@@ -448,14 +438,10 @@ impl Runner {
             let Some(run) = self.runs.get_mut(&key) else {
                 continue;
             };
-            if run.waits {
-                // The occurrence goes back undecided.
-                let why = "the daemon stopped before its instant".to_owned();
-                self.end(env, key, Outcome::Stopped, why, Exit::Withdrawn);
-            } else if let Some(process) = run.process
+            if let Some(process) = run.process
                 && env.guard.withdraw(env.sim, process)
             {
-                // So does this one, once the guard has said so.
+                // The occurrence goes back undecided once the guard has said so.
             } else if run.process.is_none() && run.counts.is_none() {
                 self.end_between(env, key);
             } else if stop == Stop::End {
@@ -560,11 +546,6 @@ impl Runner {
             )
         });
         run.lost = Some(why);
-        if run.waits {
-            // The occurrence goes back undecided.
-            let reason = reason_of(why);
-            return self.end(env, key, Outcome::LeaseLost, reason, Exit::Withdrawn);
-        }
         if let Some(process) = run.process
             && env.guard.withdraw(env.sim, process)
         {
