@@ -130,7 +130,7 @@ impl EventLoop {
                     }
                     reaper if reaper >= REAPERS => {
                         let pid = i32::try_from(reaper - REAPERS).unwrap_or(0);
-                        self.read_reaper(Reaper { pid }, true);
+                        self.read_reaper(Reaper { pid });
                     }
                     pipe => self.settle_start(pipe - PIPES),
                 }
@@ -291,10 +291,10 @@ impl EventLoop {
     }
 
     /// Reads what a reaper reports. One that was reaped gets no reply.
-    fn read_reaper(&mut self, reaper: Reaper, is_there: bool) {
+    fn read_reaper(&mut self, reaper: Reaper) {
         while let Some(socket) = self.reapers.socket(reaper) {
             match ReaperMessage::receive(socket) {
-                Ok(Some(message)) => self.handle_reaper(reaper, message, is_there),
+                Ok(Some(message)) => self.handle_reaper(reaper, message),
                 Ok(None) => return,
                 // Its end as a process follows.
                 Err(_) => self.reapers.close(reaper),
@@ -302,7 +302,7 @@ impl EventLoop {
         }
     }
 
-    fn handle_reaper(&mut self, reaper: Reaper, message: ReaperMessage, is_there: bool) {
+    fn handle_reaper(&mut self, reaper: Reaper, message: ReaperMessage) {
         let now = BootInstant::now();
         let Some(serial) = self.reapers.run(reaper) else {
             return;
@@ -312,7 +312,7 @@ impl EventLoop {
             ReaperMessage::Ended(status) => {
                 self.main_ended(now, serial, status);
                 // From here on nothing is sent to the main process.
-                if is_there {
+                if !self.reapers.is_reaped(reaper) {
                     reaper.confirm();
                 }
             }
@@ -321,7 +321,7 @@ impl EventLoop {
                 if let Some(run) = self.runs.get_mut(serial) {
                     run.place = Containment::Empty;
                 }
-                self.reapers.is_free(reaper, reusable, now);
+                self.reapers.release(reaper, reusable, now);
             }
         }
     }
@@ -329,7 +329,8 @@ impl EventLoop {
     /// A reaper has ended. If it served a run, somebody has killed it: the kernel has killed the main
     /// process and made the rest our children.
     fn reaper_ended(&mut self, reaper: Reaper) {
-        self.read_reaper(reaper, false);
+        self.reapers.note_reaped(reaper);
+        self.read_reaper(reaper);
         let Some(Some(serial)) = self.reapers.remove(reaper.pid) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! The reaper: a small process of its own between the guard and one command.
+//! The reaper: a small process between the guard and one command at a time.
 //!
 //! It is the nearest sub-reaper above the command, so every descendant whose parent ends becomes
 //! its child, whatever that descendant did to its session, its group and its environment. The
@@ -182,7 +182,7 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
     let mut packet = vec![0; PACKET_MAX + 1];
     let reader = SettingsReader::new();
     let settings = reader.read();
-    while let Some(order) = Order::receive(socket, &mut packet) {
+    while let Some(order) = ReceivedSpawn::receive(socket, &mut packet) {
         sys::forget_pending(&signals);
         if getppid() != from.guard {
             exit(1);
@@ -250,8 +250,8 @@ struct ForkedChild {
     left_memory_sound: bool,
 }
 
-/// A command to start, as the guard passes it on.
-struct Order {
+/// A command to start, as the guard has passed it on.
+struct ReceivedSpawn {
     request: StartRequest,
     /// Input, output, error output.
     stdio: Vec<OwnedFd>,
@@ -260,7 +260,7 @@ struct Order {
     joins: bool,
 }
 
-impl Order {
+impl ReceivedSpawn {
     /// Waits for the next order; `None` if the guard needs this reaper no more, or is gone.
     fn receive(socket: &OwnedFd, packet: &mut [u8]) -> Option<Self> {
         let (len, mut stdio) = channel::receive_waiting(socket, packet).ok()?;

@@ -37,6 +37,8 @@ struct ReaperState {
     run: Option<u64>,
     /// How many runs it has served.
     served: u32,
+    /// It has ended, and its number may be another process's. What it has sent may be unread.
+    is_reaped: bool,
 }
 
 impl Reapers {
@@ -46,6 +48,7 @@ impl Reapers {
             socket: Some(socket),
             run: None,
             served: 0,
+            is_reaped: false,
         };
         self.all.insert(reaper.pid, state);
     }
@@ -73,21 +76,21 @@ impl Reapers {
         self.all.get(&reaper.pid)?.run
     }
 
-    /// It has an order of this run.
-    pub(super) fn serves(&mut self, reaper: Reaper, serial: u64) {
+    /// Notes that it has the order of this run.
+    pub(super) fn assign(&mut self, reaper: Reaper, serial: u64) {
         if let Some(state) = self.all.get_mut(&reaper.pid) {
             state.run = Some(serial);
             state.served += 1;
         }
     }
 
-    /// Nothing is left of its run.
-    pub(super) fn is_free(&mut self, reaper: Reaper, reusable: bool, now: BootInstant) {
+    /// Notes that nothing is left of its run, and keeps it for another one, or tells it to end.
+    pub(super) fn release(&mut self, reaper: Reaper, reusable: bool, now: BootInstant) {
         let Some(state) = self.all.get_mut(&reaper.pid) else {
             return;
         };
         state.run = None;
-        if reusable && state.served < RUNS_MAX && self.idle.len() < IDLE_MAX {
+        if reusable && !state.is_reaped && state.served < RUNS_MAX && self.idle.len() < IDLE_MAX {
             self.idle.push((reaper.pid, now));
         } else {
             self.end(reaper);
@@ -104,8 +107,23 @@ impl Reapers {
     fn end(&mut self, reaper: Reaper) {
         if let Some(state) = self.all.get_mut(&reaper.pid) {
             state.socket = None;
-            reaper.go_on();
+            if !state.is_reaped {
+                reaper.go_on();
+            }
         }
+    }
+
+    /// Notes that its process was reaped: from here on nothing may be sent to it.
+    pub(super) fn note_reaped(&mut self, reaper: Reaper) {
+        if let Some(state) = self.all.get_mut(&reaper.pid) {
+            state.is_reaped = true;
+        }
+    }
+
+    pub(super) fn is_reaped(&self, reaper: Reaper) -> bool {
+        self.all
+            .get(&reaper.pid)
+            .is_none_or(|state| state.is_reaped)
     }
 
     /// Continues those that were stopped, so that they see the end of the guard.
@@ -115,7 +133,7 @@ impl Reapers {
         }
     }
 
-    /// It was reaped. Returns the run that it served; `None` if it was not a reaper, and `Some(None)` if it
+    /// Removes one that was reaped. Returns the run that it served; `None` if it was not a reaper, and `Some(None)` if it
     /// served none.
     #[expect(clippy::option_option, reason = "as the line above says")]
     pub(super) fn remove(&mut self, pid: i32) -> Option<Option<u64>> {
@@ -160,7 +178,7 @@ mod tests {
         for number in numbers {
             let (socket, _) = channel::pair().expect("a socket");
             reapers.add(reaper(number), socket);
-            reapers.serves(reaper(number), 1);
+            reapers.assign(reaper(number), 1);
         }
         reapers
     }
@@ -178,10 +196,10 @@ mod tests {
         let mut reapers = reapers(1..4);
         assert_eq!(reapers.due(), None);
         for (number, second) in [(1, 10), (2, 11), (3, 12)] {
-            reapers.is_free(reaper(number), true, at(second));
+            reapers.release(reaper(number), true, at(second));
         }
         assert_eq!(taken(&mut reapers), Some(3));
-        reapers.serves(reaper(3), 7);
+        reapers.assign(reaper(3), 7);
         assert_eq!(reapers.due(), Some(at(11)));
         reapers.retire(at(11));
         assert_eq!(
@@ -198,14 +216,14 @@ mod tests {
     #[test]
     fn one_that_has_changed_or_has_served_enough_is_not_used_again() {
         let mut reapers = reapers(1..3);
-        reapers.is_free(reaper(1), false, at(1));
+        reapers.release(reaper(1), false, at(1));
         assert!(!has_socket(&reapers, 1));
         for _ in 1..RUNS_MAX {
-            reapers.is_free(reaper(2), true, at(1));
+            reapers.release(reaper(2), true, at(1));
             assert_eq!(taken(&mut reapers), Some(2));
-            reapers.serves(reaper(2), 1);
+            reapers.assign(reaper(2), 1);
         }
-        reapers.is_free(reaper(2), true, at(1));
+        reapers.release(reaper(2), true, at(1));
         assert!(!has_socket(&reapers, 2));
         assert!(reapers.take_idle().is_none());
     }
@@ -215,7 +233,7 @@ mod tests {
         let most = i32::try_from(IDLE_MAX).expect("few");
         let mut reapers = reapers(0..=most);
         for number in 0..=most {
-            reapers.is_free(reaper(number), true, at(1));
+            reapers.release(reaper(number), true, at(1));
         }
         assert!(!has_socket(&reapers, most));
         assert_eq!(taken(&mut reapers), Some(most - 1));
@@ -226,7 +244,7 @@ mod tests {
     #[test]
     fn one_that_was_killed_while_it_was_free_is_not_used_again() {
         let mut reapers = reapers([1]);
-        reapers.is_free(reaper(1), true, at(1));
+        reapers.release(reaper(1), true, at(1));
         assert_eq!(reapers.remove(BASE + 1), Some(None));
         assert!(reapers.take_idle().is_none());
         assert_eq!(reapers.due(), None);

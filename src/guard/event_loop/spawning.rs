@@ -142,7 +142,7 @@ impl EventLoop {
                 Ok(()) => {
                     // A job may have stopped it.
                     reaper.go_on();
-                    self.reapers.serves(reaper, serial);
+                    self.reapers.assign(reaper, serial);
                     return Ok(reaper);
                 }
                 // Somebody has killed it.
@@ -157,7 +157,7 @@ impl EventLoop {
         let reaper = self.fork_reaper()?;
         let sent = self.send_order(reaper, packet, files);
         match sent {
-            Ok(()) => self.reapers.serves(reaper, serial),
+            Ok(()) => self.reapers.assign(reaper, serial),
             Err(_) => self.reapers.close(reaper),
         }
         sent.map(|()| reaper)
