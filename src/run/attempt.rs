@@ -55,11 +55,7 @@ impl RunDriver<'_> {
                 tools.starts.report();
                 self.follow(running, control).await
             }
-            (Err(SpawnError::TooLate), None) => {
-                let lost = self.lease.lease().and_then(Lease::known_loss);
-                Withdrawal::Lost(lost.unwrap_or(LeaseLost::Expired)).result(&mut self.lease)
-            }
-            (Err(error), _) => of_failed_start(&error),
+            (Err(error), _) => of_failed_start(&error, &mut self.lease),
         }
     }
 
@@ -269,11 +265,12 @@ impl Supervisor for AttemptSupervisor<'_> {
 
 /// Returns what becomes of an attempt whose command could not be started, and whether another host may be able
 /// to start it.
-fn of_failed_start(error: &SpawnError) -> AttemptResult {
+fn of_failed_start(error: &SpawnError, lease: &mut RunLease) -> AttemptResult {
     let (outcome, returned) = match error {
         // The guard has noticed it first. A run whose command was started before keeps its record.
         SpawnError::TooLate | SpawnError::Withdrawn => {
-            (Outcome::LeaseLost, Some(ReturnReason::LeaseLost))
+            let lost = lease.lease().and_then(Lease::known_loss);
+            return Withdrawal::Lost(lost.unwrap_or(LeaseLost::Expired)).result(lease);
         }
         SpawnError::NoReport => (Outcome::Unknown, None),
         SpawnError::CannotStart { .. } => (Outcome::Failed, None),
@@ -309,13 +306,13 @@ mod tests {
     /// If the daemon notices the loss first, [`Withdrawal`] returns the occurrence as well.
     #[test]
     fn a_command_whose_lease_was_lost_before_it_began_is_left_to_other_hosts() {
-        let result = of_failed_start(&SpawnError::TooLate);
+        let result = of_failed_start(&SpawnError::TooLate, &mut RunLease::default());
         assert_eq!(result.outcome, Outcome::LeaseLost);
         assert_eq!(result.returned, Some(ReturnReason::LeaseLost));
         assert!(!result.started);
-        let unknown = of_failed_start(&SpawnError::NoReport);
+        let unknown = of_failed_start(&SpawnError::NoReport, &mut RunLease::default());
         assert_eq!(unknown.returned, None, "it may have begun");
-        let killed = of_failed_start(&SpawnError::Killed);
+        let killed = of_failed_start(&SpawnError::Killed, &mut RunLease::default());
         assert_eq!(killed.returned, Some(ReturnReason::Killed));
         assert!(!killed.started);
     }
