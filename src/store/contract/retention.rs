@@ -10,8 +10,8 @@ pub struct Retention {
     pub records: u32,
     /// The newest failures.
     pub failures: u32,
-    /// Nothing is kept for longer than this, except that on Redis the successes of a frequent job remove old
-    /// records only once an hour, or once in a 24th of this.
+    /// What is older is removed at the next run; on Redis, the successes of a frequent job do so only once an hour,
+    /// or once in a 24th of this.
     pub age: Duration,
 }
 
