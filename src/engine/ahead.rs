@@ -8,8 +8,8 @@ use crate::config::Job;
 use crate::schedule::Spread;
 use crate::schedule::ticker::{ClaimsAhead, HEAD_STARTS};
 
-/// A process that waits for its instant knows the lease as it was when the process was prepared: it must not end before
-/// the instant.
+/// The shortest `ttl` of a job that is claimed earlier in a crowd. A prepared process does not learn of renewals, so
+/// the lease that it was prepared under must outlast its wait.
 const LONG_ENOUGH: Duration = Duration::from_secs(5);
 
 /// Returns how early this host claims a job, if it claims it ahead of its instants.

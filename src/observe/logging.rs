@@ -117,8 +117,9 @@ impl LogArgs {
         drop(started);
     }
 
-    /// Our own lines from the wanted level on, those of libraries from `warn` on; what
-    /// `RUST_LOG` says comes after and wins, unless a level was asked for explicitly.
+    /// Our own lines from the wanted level on, those of libraries from `warn` on. Unless a level was asked for
+    /// explicitly, `RUST_LOG` comes after and wins for the targets that it names: a level without a target is
+    /// for libraries.
     fn filter(&self) -> Targets {
         let level = self.log_level.unwrap_or(LogLevel::Info).as_str();
         let least = if self.log_level == Some(LogLevel::Off) {

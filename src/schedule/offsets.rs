@@ -20,11 +20,12 @@ static TABLE: &[u8] = include_bytes!("offsets.bin");
 
 /// 1800-01-01T00:00:00Z, before the first clock that was set by a law.
 const BEGIN: i64 = -5_364_662_400;
-/// Of the release, and of an entry.
-const EIGHT: usize = 8;
+/// The length of the release.
+const RELEASE_BYTES: usize = 8;
+const ENTRY_BYTES: usize = 8;
 const ZONES: usize = TZ_VARIANTS.len();
 /// Where the entries begin.
-const ENTRIES: usize = EIGHT + 4 * ZONES;
+const ENTRIES: usize = RELEASE_BYTES + 4 * ZONES;
 
 // Another release of the data needs another table: ACCEPT=1 cargo test --lib offsets -- --ignored
 #[cfg(not(test))]
@@ -42,7 +43,7 @@ const _: () = {
 pub(super) fn ahead(zone: Tz, instant: i64) -> i64 {
     let entries = entries(zone);
     let after = instant.saturating_sub(BEGIN).max(0);
-    let (mut found, mut end) = (0, entries.len() / EIGHT);
+    let (mut found, mut end) = (0, entries.len() / ENTRY_BYTES);
     while end - found > 1 {
         let middle = found.midpoint(end);
         if begin(entry(entries, middle)) <= after {
@@ -55,14 +56,18 @@ pub(super) fn ahead(zone: Tz, instant: i64) -> i64 {
 }
 
 fn entries(zone: Tz) -> &'static [u8] {
-    let place = EIGHT + 4 * zone as usize;
+    let place = RELEASE_BYTES + 4 * zone as usize;
     let place = u32::from_le_bytes(TABLE[place..place + 4].try_into().unwrap_or_default()) as usize;
     let (first, count) = (place >> 10, place & 0x3FF);
-    &TABLE[ENTRIES + EIGHT * first..][..EIGHT * count]
+    &TABLE[ENTRIES + ENTRY_BYTES * first..][..ENTRY_BYTES * count]
 }
 
 fn entry(entries: &[u8], n: usize) -> u64 {
-    u64::from_le_bytes(entries[n * EIGHT..][..EIGHT].try_into().unwrap_or_default())
+    u64::from_le_bytes(
+        entries[n * ENTRY_BYTES..][..ENTRY_BYTES]
+            .try_into()
+            .unwrap_or_default(),
+    )
 }
 
 fn begin(entry: u64) -> i64 {
@@ -125,7 +130,7 @@ mod tests {
     /// Zones with the same changes share their entries.
     fn table() -> Vec<u8> {
         let mut release = IANA_TZDB_VERSION.as_bytes().to_vec();
-        release.resize(EIGHT, 0);
+        release.resize(RELEASE_BYTES, 0);
         let (mut places, mut entries) = (Vec::new(), Vec::new());
         let mut known: HashMap<Vec<u64>, usize> = HashMap::new();
         for (n, &zone) in TZ_VARIANTS.iter().enumerate() {
@@ -162,11 +167,13 @@ mod tests {
     #[test]
     fn an_offset_is_that_of_chrono_tz_around_each_change_and_in_each_month() {
         const MONTH: i64 = 30 * 86_400;
+        let page = include_str!("../../docs/schedules.md");
+        assert!(page.contains(&format!("the IANA release {IANA_TZDB_VERSION},")));
         assert!(TABLE.starts_with(IANA_TZDB_VERSION.as_bytes()));
         for (n, &zone) in TZ_VARIANTS.iter().enumerate() {
             assert_eq!(zone as usize, n, "{zone}");
             let all = entries(zone);
-            let changes = (0..all.len() / EIGHT).map(|n| begin(entry(all, n)) + BEGIN);
+            let changes = (0..all.len() / ENTRY_BYTES).map(|n| begin(entry(all, n)) + BEGIN);
             let changes = changes.flat_map(|at| [at - 1, at]);
             let months = (0..(END - BEGIN) / MONTH).map(|n| BEGIN + n * MONTH);
             for instant in changes.chain(months) {

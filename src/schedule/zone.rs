@@ -30,7 +30,7 @@ pub(super) struct LocalClock {
 
 /// A change of the local clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ClockChange {
+pub(super) struct OffsetChange {
     /// The instant.
     pub(super) at: i64,
     /// What the clock would have shown there without it.
@@ -84,9 +84,9 @@ impl LocalClock {
     }
 
     /// The last change of the clock in (`since`, `until`].
-    pub(super) fn change_before(self, since: i64, until: i64) -> Option<ClockChange> {
+    pub(super) fn change_before(self, since: i64, until: i64) -> Option<OffsetChange> {
         let at = self.last_change(since, until)?;
-        Some(ClockChange {
+        Some(OffsetChange {
             at,
             from: at + self.offset(at - 1),
             until: at + self.offset(at),
@@ -94,11 +94,11 @@ impl LocalClock {
     }
 
     /// All changes of the clock in (`since`, `until`].
-    pub(super) fn changes(self, since: i64, until: i64) -> Vec<ClockChange> {
+    pub(super) fn changes(self, since: i64, until: i64) -> Vec<OffsetChange> {
         let mut changes = Vec::new();
         let mut start = since;
         while let Some(at) = self.first_change(start, until) {
-            changes.push(ClockChange {
+            changes.push(OffsetChange {
                 at,
                 from: at + self.offset(at - 1),
                 until: at + self.offset(at),

@@ -132,7 +132,7 @@ struct Placement {
 }
 
 impl Daemon {
-    /// Replaces the list by a valid one, for which the ticker has room.
+    /// Replaces the list by a valid one.
     pub(super) fn replace_list(
         &mut self,
         list: JobList,

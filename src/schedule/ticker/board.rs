@@ -10,7 +10,7 @@ use super::clock::WallClock;
 use super::firing::{ClaimsAhead, Firing, MOST_AT_ONCE, Skipped, TickerJob};
 use crate::time::Timestamp;
 
-/// How long before its instant a job is handed to its callback: earlier than any job fires, because the library
+/// How long before its instant a job gets a task that fires it: earlier than any job fires, because the library
 /// polls every half second and, on a busy machine, less often.
 const LEAD: Duration = Duration::from_millis(2500);
 /// No job fires further ahead of its instant: the store grants up to a second ahead by its own clock, which this
@@ -21,9 +21,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// If the clock is set back by more than this, it was wrong before and is correct now.
 const CORRECTION: Duration = Duration::from_secs(3 * 3600);
 
-/// What the callback of a job does next.
+/// What the task of a job does next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum CallbackStep {
+pub enum ServeStep {
     /// Sleep for this long, then take another step.
     Sleep(Duration),
     /// Return: the job waits on the board again, has no more occurrences, or all is stopped.
@@ -39,9 +39,9 @@ pub struct Board {
 /// How long before their instants jobs fire that are claimed ahead.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ahead {
-    /// Any of them.
+    /// What each of them has.
     least: Duration,
-    /// So much more for each job of the same instant that comes after it.
+    /// What each further job of the same instant adds.
     for_each: Duration,
 }
 
@@ -49,9 +49,9 @@ struct BoardState {
     /// The jobs, each under a number that no other job has had.
     slots: BTreeMap<usize, Slot>,
     next_number: usize,
-    /// The jobs that no callback holds, by the instant at which they fire.
+    /// The jobs that have no task, by the instant at which they fire.
     waiting: BTreeSet<(Timestamp, usize)>,
-    /// How many jobs have taken a turn at an instant that is still to come.
+    /// How many jobs that fire earlier in a crowd have taken a turn at an instant that is still to come.
     turns: BTreeMap<Timestamp, u32>,
     ahead: Ahead,
     /// The wall clock at the last poll.
@@ -67,7 +67,7 @@ struct Slot {
     began: Timestamp,
     /// The first occurrence after `job.from`, which moves on as occurrences are fired.
     next: Option<Timestamp>,
-    /// Whether a callback holds it.
+    /// Whether a task serves it.
     armed: bool,
     /// How many jobs of the next occurrence's instant fire after it.
     turn: u32,
@@ -83,7 +83,8 @@ impl Slot {
         match (self.job.claims_ahead, self.next) {
             (Some(claims), Some(next)) => {
                 let head_start = claims.head_starts.delay(next, Duration::MAX);
-                self.lead_with(claims, head_start, ahead)
+                let lead = ahead.least + head_start + ahead.for_each.saturating_mul(self.turn);
+                lead.min(MOST_AHEAD)
             }
             _ => Duration::ZERO,
         }
@@ -91,24 +92,21 @@ impl Slot {
 
     /// How long before its instant any occurrence may have fired.
     fn longest_lead(&self, ahead: Ahead) -> Duration {
-        let lead = |claims: ClaimsAhead| self.lead_with(claims, claims.head_starts.window(), ahead);
-        self.job.claims_ahead.map_or(Duration::ZERO, lead)
-    }
-
-    fn lead_with(&self, claims: ClaimsAhead, head_start: Duration, ahead: Ahead) -> Duration {
-        let turn = if claims.earlier_in_a_crowd {
-            self.turn
-        } else {
-            0
-        };
-        let lead = ahead.least + head_start + ahead.for_each.saturating_mul(turn);
-        lead.min(MOST_AHEAD)
+        match self.job.claims_ahead {
+            Some(claims) if claims.earlier_in_a_crowd => MOST_AHEAD,
+            Some(claims) => ahead.least + claims.head_starts.window(),
+            None => Duration::ZERO,
+        }
     }
 
     /// Takes the next turn at the instant of the next occurrence: those that come later fire earlier, because
     /// nobody knows yet how many there will be.
     fn take_turn(&mut self, turns: &mut BTreeMap<Timestamp, u32>) {
-        if let (Some(due), Some(_)) = (self.due(), self.job.claims_ahead) {
+        let joins = |claims: ClaimsAhead| claims.earlier_in_a_crowd;
+        if let Some(due) = self
+            .due()
+            .filter(|_| self.job.claims_ahead.is_some_and(joins))
+        {
             let taken = turns.entry(due).or_default();
             self.turn = *taken;
             *taken = taken.saturating_add(1);
@@ -218,7 +216,7 @@ impl Board {
         state.polled_at = now;
     }
 
-    /// The jobs to be handed to their callbacks now. A job stays among them until
+    /// The jobs that need a task now. A job stays among them until
     /// [`Board::arm`] has taken it.
     pub fn due_soon(&self) -> Vec<usize> {
         let now = timestamp(self.clock.now());
@@ -252,12 +250,12 @@ impl Board {
         taken
     }
 
-    /// Fires what is due of an armed job and says what its callback does next.
-    pub fn step(&self, job: usize) -> CallbackStep {
+    /// Fires what is due of an armed job and says what its task does next.
+    pub fn step(&self, job: usize) -> ServeStep {
         let mut guard = self.state();
         let state = &mut *guard;
         let Some(slot) = state.slots.get_mut(&job).filter(|_| !state.stopped) else {
-            return CallbackStep::Leave;
+            return ServeStep::Leave;
         };
         let ahead = state.ahead;
         let clock_of = |slot: &Slot| self.clock.now() + slot.lead(ahead);
@@ -269,7 +267,7 @@ impl Board {
             if fire(slot, now, &state.tx).is_err() {
                 // The receiver was dropped.
                 state.stopped = true;
-                return CallbackStep::Leave;
+                return ServeStep::Leave;
             }
             slot.turn = 0;
             if slot.due().is_some_and(|due| due <= soon) {
@@ -279,12 +277,12 @@ impl Board {
         match slot.due() {
             // Again: the next occurrence has a lead of its own.
             Some(due) if due <= soon => {
-                CallbackStep::Sleep(until(due, clock_of(slot)).min(LONGEST_SLEEP))
+                ServeStep::Sleep(until(due, clock_of(slot)).min(LONGEST_SLEEP))
             }
             due => {
                 slot.armed = false;
                 state.waiting.extend(due.map(|due| (due, job)));
-                CallbackStep::Leave
+                ServeStep::Leave
             }
         }
     }

@@ -18,7 +18,7 @@ use tokio_cron_scheduler::{
 use uuid::Uuid;
 
 use super::alarm::Alarm;
-use super::board::{Board, CallbackStep};
+use super::board::{Board, ServeStep};
 
 type StorageFuture<T> = Pin<Box<dyn Future<Output = Result<T, JobSchedulerError>> + Send>>;
 
@@ -138,7 +138,7 @@ impl Callback {
 
 /// Sleeps to the exact instants of an armed job until none is near.
 async fn serve(board: Arc<Board>, alarm: Arc<Alarm>, job: usize) {
-    while let CallbackStep::Sleep(duration) = board.step(job) {
+    while let ServeStep::Sleep(duration) = board.step(job) {
         match duration.checked_sub(LAST_STRETCH) {
             Some(most) if !most.is_zero() => tokio::time::sleep(most).await,
             _ => alarm.sleep(duration).await,

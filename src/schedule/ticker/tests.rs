@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use chrono_tz::Tz::UTC;
 use tokio::sync::mpsc;
 
-use super::board::{Board, CallbackStep};
+use super::board::{Board, ServeStep};
 use super::{
     ClaimsAhead, Firing, HEAD_STARTS, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock,
 };
@@ -159,24 +159,24 @@ fn a_job_is_taken_once_however_often_it_is_reported() {
     assert_eq!(bench.board.due_soon(), [0; 0]);
     assert_eq!(
         bench.board.step(0),
-        CallbackStep::Sleep(Duration::from_secs(1)),
+        ServeStep::Sleep(Duration::from_secs(1)),
         "to the instant, not beyond"
     );
 }
 
 #[test]
-fn a_sleeping_callback_looks_at_the_wall_clock_every_second() {
+fn a_sleeping_task_looks_at_the_wall_clock_every_second() {
     let now = "2026-06-01T11:59:58.600Z";
     let bench = TickerBench::new(job("j", every(3600), at(now)), now);
     assert_eq!(bench.board.due_soon(), [0]);
     assert!(bench.board.arm(0));
     assert_eq!(
         bench.board.step(0),
-        CallbackStep::Sleep(Duration::from_secs(1))
+        ServeStep::Sleep(Duration::from_secs(1))
     );
     // Set back by an hour meanwhile: it waits on the board again and not in its sleep.
     bench.clock.set(at("2026-06-01T10:59:59Z"));
-    assert_eq!(bench.board.step(0), CallbackStep::Leave);
+    assert_eq!(bench.board.step(0), ServeStep::Leave);
     assert_eq!(bench.board.due_soon(), [0; 0]);
     bench.clock.set(at("2026-06-01T11:59:59Z"));
     assert_eq!(bench.board.due_soon(), [0]);
@@ -235,7 +235,7 @@ fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
         .abs_diff(head_start.delay(at("2026-06-01T12:00:00Z"), Duration::MAX));
     bench.board.set_ahead(rest, Duration::ZERO);
     assert_eq!(bench.at("2026-06-01T12:00:01.900Z"), []);
-    let sleeps = CallbackStep::Sleep(Duration::from_millis(60));
+    let sleeps = ServeStep::Sleep(Duration::from_millis(60));
     assert_eq!(bench.board.step(0), sleeps);
     assert_eq!(bench.at("2026-06-01T12:00:01.959Z"), []);
     let fired = bench.at("2026-06-01T12:00:01.960Z");
@@ -253,7 +253,7 @@ fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
 }
 
 #[test]
-fn a_callback_sleeps_until_the_lead_of_the_next_occurrence_and_not_of_the_one_it_has_fired() {
+fn a_task_sleeps_until_the_lead_of_the_next_occurrence_and_not_of_the_one_it_has_fired() {
     let second = |n| at("2026-06-01T12:00:00Z").plus(Duration::from_secs(n));
     let mut ahead = job("j", every(1), second(0));
     let head_start = head_starts("a", &ahead.name);
@@ -266,7 +266,7 @@ fn a_callback_sleeps_until_the_lead_of_the_next_occurrence_and_not_of_the_one_it
     bench.clock.set(fires_at(n));
     assert!(bench.board.arm(0));
     let sleeps = fires_at(n + 1).since(fires_at(n));
-    assert_eq!(bench.board.step(0), CallbackStep::Sleep(sleeps));
+    assert_eq!(bench.board.step(0), ServeStep::Sleep(sleeps));
 }
 
 /// The firings of jobs that share an instant, with how long before it each fires.
@@ -305,15 +305,24 @@ fn of_many_jobs_at_one_instant_each_fires_earlier_than_the_one_before_and_none_t
 }
 
 #[test]
+fn what_fired_early_in_a_crowd_does_not_fire_again_when_the_clock_is_measured() {
+    let jobs = (0..3).map(|n| claimed_ahead(&format!("j{n}"), true));
+    let mut bench = TickerBench::of(jobs.collect(), "2026-06-01T11:59:58Z");
+    let ms = Duration::from_millis;
+    bench.board.set_ahead(ms(40), ms(400));
+    let fired = bench.at("2026-06-01T11:59:59.200Z");
+    assert_eq!(fired.len(), 1, "the last of them");
+    bench.board.clock_set();
+    assert_eq!(bench.at("2026-06-01T11:59:59.300Z"), []);
+}
+
+#[test]
 fn a_job_that_is_alone_at_its_instant_or_may_not_be_earlier_keeps_its_lead() {
     let ms = Duration::from_millis;
-    let mut alone = claimed_ahead("alone", true);
-    alone.from = at("2026-06-01T11:00:00Z");
-    alone.delay = ms(0);
     let mut later = claimed_ahead("later", true);
     later.delay = Duration::from_secs(60);
     let jobs = vec![
-        alone,
+        claimed_ahead("alone", true),
         later,
         claimed_ahead("named", false),
         job("plain", every(3600), at("2026-06-01T11:00:00Z")),
@@ -530,7 +539,7 @@ async fn a_step_of_the_clock_is_noticed_while_jobs_sleep() {
 fn a_replaced_job_begins_anew_and_one_that_is_the_same_goes_on() {
     let now = "2026-06-01T11:59:59Z";
     let mut bench = TickerBench::new(job("same", every(3600), at(now)), now);
-    assert!(bench.board.arm(0), "a callback sleeps towards it");
+    assert!(bench.board.arm(0), "a task sleeps towards it");
     let later = at("2026-06-01T12:00:00Z");
     let list = vec![
         job("same", every(3600), later),
@@ -552,7 +561,7 @@ fn a_replaced_job_begins_anew_and_one_that_is_the_same_goes_on() {
     assert_eq!(bench.board.replace(list, &mut bench.fired), []);
     bench.clock.set(at("2026-06-01T13:00:00Z"));
     for number in [0, 1] {
-        assert_eq!(bench.board.step(number), CallbackStep::Leave, "it is gone");
+        assert_eq!(bench.board.step(number), ServeStep::Leave, "it is gone");
     }
     assert_eq!(names(&mut bench), [""; 0]);
     assert_eq!(bench.board.due_soon(), [2]);

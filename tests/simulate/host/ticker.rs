@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::HostClock;
 use cronlatch::names::JobName;
-use cronlatch::schedule::ticker::board::{Board, CallbackStep};
+use cronlatch::schedule::ticker::board::{Board, ServeStep};
 use cronlatch::schedule::ticker::{ClaimsAhead, Firing, TickerJob, WallClock};
 use cronlatch::time::Timestamp;
 use tokio::sync::mpsc;
@@ -114,7 +114,7 @@ impl Ticker {
     }
 
     fn step(&self, env: &mut Env<'_>, job: usize) {
-        if let CallbackStep::Sleep(span) = self.board.step(job) {
+        if let ServeStep::Sleep(span) = self.board.step(job) {
             let late = env.sim.dice.range(0, 3);
             let span = i64::try_from(span.max(Duration::from_millis(1)).as_millis()).unwrap_or(0);
             env.arm(env.sim.now + span + late, Timer::Tick(job));
