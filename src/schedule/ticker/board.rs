@@ -78,16 +78,18 @@ impl Slot {
         self.next.map(|next| next.plus(self.job.delay))
     }
 
+    /// How much earlier than it has to this host claims the next occurrence.
+    fn head_start(&self) -> Option<Duration> {
+        let claims = self.job.claims_ahead?;
+        Some(claims.head_starts.delay(self.next?, Duration::MAX))
+    }
+
     /// How long before its instant the next occurrence fires.
     fn lead(&self, ahead: Ahead) -> Duration {
-        match (self.job.claims_ahead, self.next) {
-            (Some(claims), Some(next)) => {
-                let head_start = claims.head_starts.delay(next, Duration::MAX);
-                let lead = ahead.least + head_start + ahead.for_each.saturating_mul(self.turn);
-                lead.min(MOST_AHEAD)
-            }
-            _ => Duration::ZERO,
-        }
+        self.head_start().map_or(Duration::ZERO, |head_start| {
+            let lead = ahead.least + head_start + ahead.for_each.saturating_mul(self.turn);
+            lead.min(MOST_AHEAD)
+        })
     }
 
     /// How long before its instant any occurrence may have fired.
@@ -216,21 +218,25 @@ impl Board {
         state.polled_at = now;
     }
 
-    /// The jobs that need a task now. A job stays among them until
+    /// The jobs that need a task now, in the order in which they are to get one. A job stays among them until
     /// [`Board::arm`] has taken it.
+    ///
+    /// Of a crowd, each host begins with other jobs. If all hosts had the same order, one that is slower than the
+    /// others, or whose claims take longer, would come second at every job and run none of them.
     pub fn due_soon(&self) -> Vec<usize> {
-        let now = timestamp(self.clock.now());
         let mut state = self.state();
-        if state.stopped {
-            return Vec::new();
-        }
-        if now.plus(CORRECTION) < state.polled_at {
-            state.believe(now);
-        }
-        state.polled_at = now;
-        state.turns = state.turns.split_off(&now);
-        let soon = state.waiting.range(..=(now.plus(LEAD), usize::MAX));
-        soon.map(|(_, job)| *job).collect()
+        let mut soon: Vec<_> = state.due_soon(timestamp(self.clock.now())).collect();
+        soon.sort_by_cached_key(|(due, job)| {
+            let slot = state.slots.get(job);
+            (*due, slot.map(Slot::head_start), *job)
+        });
+        soon.into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// Whether any job needs a task now.
+    pub fn is_due_soon(&self) -> bool {
+        let now = timestamp(self.clock.now());
+        self.state().due_soon(now).next().is_some()
     }
 
     /// Gives a job to the caller alone; false when another has it, or nothing is ahead of it.
@@ -302,6 +308,19 @@ impl Board {
 }
 
 impl BoardState {
+    /// The jobs without a task that need one at `now`, which the wall clock shows, each with its next instant.
+    fn due_soon(&mut self, now: Timestamp) -> impl Iterator<Item = (Timestamp, usize)> {
+        if !self.stopped {
+            if now.plus(CORRECTION) < self.polled_at {
+                self.believe(now);
+            }
+            self.polled_at = now;
+            self.turns = self.turns.split_off(&now);
+        }
+        let soon = self.waiting.range(..=(now.plus(LEAD), usize::MAX));
+        soon.copied().filter(|_| !self.stopped)
+    }
+
     fn rebuild_waiting(&mut self) {
         let slots = self.slots.iter();
         self.waiting = slots

@@ -95,7 +95,7 @@ impl Ticker {
 
     /// The library's next poll comes within half a second: too late for what is due before.
     fn call_at_once(&self) {
-        if !self.board.due_soon().is_empty() {
+        if self.board.is_due_soon() {
             let calls = &self.scheduler.context.job_activation_tx;
             calls.send(storage::SERVE_DUE).ok();
         }

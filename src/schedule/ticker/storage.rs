@@ -89,8 +89,13 @@ impl MetaDataStorage for Storage {
             next_tick: 1,
             last_tick: None,
         };
-        let is_due = !self.board.due_soon().is_empty();
-        answer(is_due.then_some(call).into_iter().collect())
+        answer(
+            self.board
+                .is_due_soon()
+                .then_some(call)
+                .into_iter()
+                .collect(),
+        )
     }
 
     /// The board alone decides what comes next.

@@ -351,6 +351,34 @@ fn hosts_take_turns_at_being_first() {
     assert!(first.iter().all(|wins| *wins > 70), "{first:?}");
 }
 
+/// Of 300 jobs that share an instant, a host that is a hundred milliseconds slower than two others is still the
+/// first at some.
+#[test]
+fn in_a_crowd_a_slow_host_wins_as_well() {
+    let ms = Duration::from_millis;
+    // How long each job sleeps on a host.
+    let [one, other, slow] = ["a", "b", "c"].map(|host| {
+        let jobs = (0..300).map(|n| {
+            let mut job = claimed_ahead(&format!("j{n}"), true);
+            job.claims_ahead = Some(claims_ahead(host, &job.name));
+            job
+        });
+        let bench = TickerBench::of(jobs.collect(), "2026-06-01T11:59:59.050Z");
+        bench.board.set_ahead(ms(40), ms(1));
+        for job in bench.board.due_soon() {
+            assert!(bench.board.arm(job));
+        }
+        let sleep = |job| match bench.board.step(job) {
+            ServeStep::Sleep(duration) => duration,
+            step @ ServeStep::Leave => panic!("{step:?}"),
+        };
+        (0..300).map(sleep).collect::<Vec<_>>()
+    });
+    let is_first = |job: &usize| slow[*job] + ms(100) < one[*job].min(other[*job]);
+    let wins = (0..300).filter(is_first).count();
+    assert!(wins > 15, "{wins}");
+}
+
 #[test]
 fn a_job_that_is_not_claimed_ahead_fires_at_its_instant() {
     let mut bench = TickerBench::new(
