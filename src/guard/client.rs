@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, pipe2};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::crowd::Crowd;
 use super::output::{self, StreamReader, StreamReaders};
 use super::process::{OutputSink, ProcessEvent, Spawn, SpawnError, Stdio, Stream};
 use super::refusal;
@@ -62,6 +63,7 @@ pub(super) struct ClientState {
     serials: AtomicU64,
     deadlines: Arc<OwnedFd>,
     null: File,
+    crowd: Crowd,
     gone: watch::Receiver<bool>,
 }
 
@@ -84,6 +86,7 @@ pub(super) fn serve(socket: OwnedFd, child: Child) -> io::Result<Processes> {
             serials: AtomicU64::new(0),
             deadlines,
             null,
+            crowd: Crowd::new(),
             gone,
         }),
     })
@@ -101,12 +104,13 @@ impl Processes {
     /// decides which of the two came first, and this returns what it decided.
     pub async fn spawn_unless(
         &self,
-        spawn: Spawn,
+        mut spawn: Spawn,
         sink: Option<Arc<dyn OutputSink>>,
         withdrawn: impl Future<Output = ()>,
     ) -> Result<Running, SpawnError> {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
+        spawn.start = spawn.start.map(|start| self.shared.crowd.turn_at(start));
         let receive = |source| refusal::of_host("open pipes for its output".to_owned(), source);
         let (mut fds, sources) = self.shared.stdio(spawn.stdio, sink).map_err(receive)?;
         let join = match spawn.stdio {

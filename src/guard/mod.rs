@@ -69,6 +69,7 @@
 mod cgroup;
 mod channel;
 mod client;
+mod crowd;
 mod event_loop;
 mod launch;
 mod orphans;

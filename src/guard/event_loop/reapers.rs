@@ -14,8 +14,9 @@ use crate::time::BootInstant;
 /// How long a reaper may be without a run before it ends.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
-/// How many reapers may be without a run. They count as processes of the user; within a burst few are free at once.
-const IDLE_MAX: usize = 64;
+/// How many reapers may be without a run. Those of a crowd that waited for its instant are free at about the same
+/// time, when the next ones of the crowd need them. They count as processes of the user.
+const IDLE_MAX: usize = 1_000;
 
 /// How many runs one reaper serves. Each of them leaves some memory allocated.
 const RUNS_MAX: u32 = 256;

@@ -1,0 +1,93 @@
+//! Commands that wait for the same instant begin shortly one after another.
+//!
+//! The kernel wakes all processes that sleep until one instant before any of them runs. So the first of a thousand
+//! would begin some milliseconds late, although it had nothing to do but to wake. They cannot run at once anyway: it
+//! costs the last one nothing to be woken when a core is about to be free.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::time::BootInstant;
+
+/// About half of what it takes one core to wake a process and to execute its command.
+const A_WAKE: Duration = Duration::from_micros(200);
+
+/// Instants of one crowd differ by so little: each is reckoned from the reply to a claim.
+const APART: Duration = Duration::from_millis(5);
+
+/// Gives each command of a crowd its turn.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// The time from one command to the next.
+    pace: Duration,
+    last: Mutex<Turns>,
+}
+
+/// The turns that were taken at the instant that was last asked for.
+#[derive(Debug, Default)]
+struct Turns {
+    instant: Option<BootInstant>,
+    taken: u32,
+}
+
+impl Crowd {
+    /// For the cores that this process may use.
+    pub(super) fn new() -> Self {
+        Self::on(thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn on(cores: usize) -> Self {
+        let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+        Self {
+            pace: A_WAKE / cores.max(1),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Returns when a command begins that waits for `instant`: never before it, and later by as much as there
+    /// are others that wait for it already.
+    pub(super) fn turn_at(&self, instant: BootInstant) -> BootInstant {
+        // No code that holds the lock can panic.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |other: &BootInstant| {
+            let (one, other) = (instant.to_duration(), other.to_duration());
+            one.abs_diff(other) < APART
+        };
+        if last.instant.as_ref().is_some_and(is_same) {
+            last.taken = last.taken.saturating_add(1);
+        } else {
+            *last = Turns {
+                instant: Some(instant),
+                taken: 0,
+            };
+        }
+        instant.plus(self.pace.saturating_mul(last.taken))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_a_crowd_begins_after_the_one_before_and_none_before_its_instant() {
+        let crowd = Crowd::on(2);
+        let instant = BootInstant::BOOT.plus(Duration::from_secs(60));
+        let micros = |n| Duration::from_micros(n);
+        let asked = [0, 40, 10, 900].map(|late| instant.plus(micros(late)));
+        let turns = asked.map(|instant| crowd.turn_at(instant));
+        let expected = [0, 140, 210, 1_200].map(|late| instant.plus(micros(late)));
+        assert_eq!(turns, expected);
+        let next = instant.plus(Duration::from_secs(1));
+        assert_eq!(crowd.turn_at(next), next, "another crowd begins anew");
+    }
+
+    #[test]
+    fn many_cores_serve_many_at_once() {
+        let crowd = Crowd::on(64);
+        let instant = BootInstant::BOOT.plus(Duration::from_secs(60));
+        let last = (0..1_000).map(|_| crowd.turn_at(instant)).max();
+        assert!(last < Some(instant.plus(Duration::from_millis(5))));
+    }
+}
