@@ -51,8 +51,9 @@ pub(in crate::judge) fn not_told(
     let is_elsewhere = |it: &&&Added| {
         let mut regimes = facts.regimes_of(subject.name);
         let named = regimes.any(|regime| {
-            let untold =
-                regime.span.holds(run.begin) && it.at.min(regime.span.until) <= regime.told;
+            let untold = it.at.min(regime.span.until) <= regime.told
+                || !has_told_lock(facts, subject, regime, it.at);
+            let untold = untold && regime.span.holds(run.begin);
             let of_host = regime.host == run.host && regime.lock() == it.lock;
             of_host && (regime.span.holds(added.at) || untold)
         });
@@ -76,6 +77,18 @@ pub(in crate::judge) fn not_told(
     };
     let knew = by_it && knew && !waited && !is_of_unanswered_claim(facts, run, added);
     run.fence.is_none() && told.is_none_or(|told| added.at <= told) && !knew
+}
+
+/// Whether the host had told the store by then that it uses this lock for the job, since any of its lists had it.
+fn has_told_lock(facts: &Facts<'_>, subject: &Subject<'_>, regime: &Regime<'_>, by: i64) -> bool {
+    let host = regime.host;
+    let regimes = facts.regimes_of(subject.name);
+    let mut same = regimes.filter(|it| it.host == host && it.lock() == regime.lock());
+    same.any(|same| {
+        let mut admitted = facts.trace.admitted.iter();
+        let here = |at: i64| same.span.holds(at) && at <= by;
+        admitted.any(|it| it.host == host && it.job == subject.name && here(it.at))
+    })
 }
 
 /// Of a run without the store that could not be started its host has a record as well, and nobody else knows of

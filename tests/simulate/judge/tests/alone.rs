@@ -10,7 +10,7 @@ use super::{
 };
 use crate::judge::Rule;
 use crate::plan::{Plan, StoreKind, host_name};
-use crate::trace::{Admitted, Ended, Hindered, Reloaded, Told, Trace};
+use crate::trace::{Admitted, Ended, Hindered, Life, Reloaded, Told, Trace};
 
 fn without_store() -> Plan {
     plan(|job| job.on_store_down = OnStoreDown::Run)
@@ -108,7 +108,7 @@ fn a_host_with_another_lock_tells_of_its_run_without_the_store_under_that() {
 
 #[test]
 fn what_was_told_under_a_lock_that_the_store_never_heard_of_stays_there() {
-    let untrue = |heard: Option<i64>| {
+    let untrue = |heard: Option<i64>, restarts: bool| {
         let mut plan = without_store();
         plan.lists.push(plan.lists[0].clone());
         plan.lists[1].jobs[0].lock = Some("other".to_owned());
@@ -119,7 +119,22 @@ fn what_was_told_under_a_lock_that_the_store_never_heard_of_stays_there() {
                 life: 1,
                 list,
             };
-            trace.reloads = vec![list_from(1, 15_000), list_from(0, 22_000)];
+            if restarts {
+                let first = trace.lives.pop().unwrap();
+                let ends = [
+                    (0, 0, Some(14_900)),
+                    (1, 15_000, Some(21_900)),
+                    (0, 22_000, None),
+                ];
+                trace.lives.extend(ends.map(|(list, from, until)| Life {
+                    list,
+                    from: START + from,
+                    until: until.map(|until| START + until),
+                    ..first
+                }));
+            } else {
+                trace.reloads = vec![list_from(1, 15_000), list_from(0, 22_000)];
+            }
             trace.admitted.extend(heard.map(|at| Admitted {
                 at: START + at,
                 host: 1,
@@ -136,9 +151,12 @@ fn what_was_told_under_a_lock_that_the_store_never_heard_of_stays_there() {
         })
         .contains(&Rule::Untrue)
     };
-    assert!(!untrue(None));
-    assert!(!untrue(Some(22_500)), "when the list had changed back");
-    assert!(untrue(Some(16_000)), "the ledger had moved");
+    for restarts in [false, true] {
+        assert!(!untrue(None, restarts));
+        let back = untrue(Some(22_500), restarts);
+        assert!(!back, "when the list had changed back");
+        assert!(untrue(Some(16_000), restarts), "the ledger had moved");
+    }
 }
 
 #[test]
