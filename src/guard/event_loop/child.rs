@@ -82,6 +82,14 @@ impl From<OwnedFd> for Permit {
 /// The step that failed, and why.
 pub(super) struct Failed(pub(super) StartStep, pub(super) Errno);
 
+impl Failed {
+    /// The failure of a step with this error.
+    pub(super) fn from_io(step: StartStep, error: &io::Error) -> Self {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Self(step, Errno::from_raw(errno))
+    }
+}
+
 /// Becomes the command. Comes back only if that fails.
 pub(super) fn become_command(order: &StartRequest, around: &ChildContext<'_>) -> Failed {
     let prepared = prepare(order, around).and_then(|()| await_start(order, around));

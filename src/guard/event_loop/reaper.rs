@@ -308,10 +308,7 @@ impl ReceivedSpawn {
         } else {
             self.vfork(&around, socket, stack)
         };
-        let child = started.map_err(|error| {
-            let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            Failed(StartStep::Fork, Errno::from_raw(errno))
-        })?;
+        let child = started.map_err(|error| Failed::from_io(StartStep::Fork, &error))?;
         if !child.has_failed {
             tell(socket, &[BEGAN]);
         }

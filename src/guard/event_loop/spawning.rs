@@ -44,10 +44,6 @@ impl EventLoop {
         packet: &[u8],
         fds: &[OwnedFd],
     ) -> Result<(), Failed> {
-        let fork = |error: io::Error| {
-            let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            Failed(StartStep::Fork, Errno::from_raw(errno))
-        };
         let stdio = fds
             .get(..3)
             .ok_or(Failed(StartStep::Receive, Errno::EMFILE))?;
@@ -71,7 +67,7 @@ impl EventLoop {
             let reaper = self.order_from_reaper(order.serial, &packet, &files);
             reaper.map(|reaper| (Main::Starting(None, None), Containment::Reaper(reaper)))
         }
-        .map_err(fork)?;
+        .map_err(|error| Failed::from_io(StartStep::Fork, &error))?;
         let group = match join {
             Some(_) => Group::Callers,
             None => Group::Own,
@@ -108,10 +104,7 @@ impl EventLoop {
             Ok(Fork::Child) => {
                 let failed = match cgroup.join() {
                     Ok(()) => child::become_command(order, &around),
-                    Err(error) => Failed(
-                        StartStep::Cgroup,
-                        Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
-                    ),
+                    Err(error) => Failed::from_io(StartStep::Cgroup, &error),
                 };
                 child::report(&failed, &writing)
             }
