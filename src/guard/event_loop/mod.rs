@@ -58,6 +58,10 @@ const GRACE_WITHOUT_DAEMON: Duration = Duration::from_secs(10);
 /// daemon is gone.
 const PATIENCE_WITHOUT_DAEMON: Duration = Duration::from_secs(60);
 
+/// The pauses between two looks at a tree that was sent SIGKILL.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(250);
+
 /// The signals whose dispositions are set for a command, because this process changed them.
 #[derive(Debug)]
 struct Dispositions {

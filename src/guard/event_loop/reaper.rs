@@ -32,8 +32,8 @@ use nix::sys::prctl::{set_child_subreaper, set_name, set_pdeathsig};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 
-use super::Dispositions;
 use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
+use super::{Dispositions, FIRST_PAUSE, LAST_PAUSE};
 use crate::guard::sys::{self, Fork, SettingsReader, VforkStack};
 use crate::guard::tree::{self, Process};
 use crate::guard::wire::{GuardRequest, PACKET_MAX, StartRequest, StartStep};
@@ -47,10 +47,6 @@ const GUARD_DIED: Signal = Signal::SIGUSR1;
 
 /// How long a reaper without a guard tries to kill what resists SIGKILL (uninterruptible sleep).
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The pauses between two looks at a tree that was sent SIGKILL.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The reaper of a run, as the guard knows it.
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::child::Permit;
 use super::reaper::Reaper;
+use super::{FIRST_PAUSE, LAST_PAUSE};
 use crate::guard::cgroup::Cgroup;
 use crate::guard::wire::StartRequest;
 use crate::guard::{EndedBy, Status, Usage};
@@ -13,10 +14,6 @@ use crate::time::BootInstant;
 /// How long what a main process left behind may take to end by itself before it is signalled: a
 /// `tee` at the end of a pipeline has its last lines to write.
 const LINGER: Duration = Duration::from_millis(100);
-
-/// The pauses between two looks at a tree that was sent SIGKILL.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A command that was started and is not reported as ended yet.
 #[derive(Debug)]
