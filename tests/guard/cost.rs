@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cronlatch::guard::{GuardOptions, Processes};
 
-use crate::support::{command, finish, on_runtime};
+use crate::support::{children, command, finish, on_runtime};
 
 const RUNS: usize = 1000;
 
@@ -18,7 +18,7 @@ fn memory_and_latency_of_a_run() {
         let program = std::env::var("GUARD_PROGRAM").unwrap_or_else(|_| default.to_owned());
         let guard = GuardOptions::default().program(program).start();
         let guard = guard.expect("it starts");
-        let pid = guard.pid();
+        let pid = guard.pid().cast_signed();
         let processes = guard.serve().expect("on a runtime");
         println!("start of one run, median: {:?}", latency(&processes).await);
         for round in 1..=3 {
@@ -34,7 +34,7 @@ fn memory_and_latency_of_a_run() {
                 begin.elapsed()
             );
             let reapers = children(pid);
-            let reapers: Vec<u32> = reapers.into_iter().filter(|pid| is_reaper(*pid)).collect();
+            let reapers: Vec<i32> = reapers.into_iter().filter(|pid| is_reaper(*pid)).collect();
             let sum: u64 = reapers.iter().map(|pid| proportional_kib(*pid)).sum();
             println!(
                 "   {} reapers with {} KiB each (PSS); the guard has {} KiB",
@@ -69,20 +69,12 @@ async fn latency(processes: &Processes) -> Duration {
     all[all.len() / 2]
 }
 
-fn children(pid: u32) -> Vec<u32> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let list = list.unwrap_or_default();
-    list.split_whitespace()
-        .filter_map(|pid| pid.parse().ok())
-        .collect()
-}
-
-fn is_reaper(pid: u32) -> bool {
+fn is_reaper(pid: i32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
     name.is_ok_and(|name| name.trim() == "cronlatch-run")
 }
 
-fn proportional_kib(pid: u32) -> u64 {
+fn proportional_kib(pid: i32) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
     let number = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::helper::Setup;
 use crate::support::{
-    announced, finish, guard, is_alive, line, on_runtime, pid, shell, wait_until,
+    announced, finish, guard, is_alive, line, on_runtime, pid, pid_in, shell, signal, wait_until,
 };
 
 /// Announces the main process, and one that left its session, its parent, and ignores SIGTERM.
@@ -18,10 +18,6 @@ const STRAYING: &str = r#"
     echo $$ >$FILES/main
     while :; do sleep 60; done
 "#;
-
-fn pid_in(files: &tempfile::TempDir, name: &str) -> i32 {
-    announced(&files.path().join(name)).parse().expect("a pid")
-}
 
 #[test]
 fn all_processes_end_and_then_the_guard_when_the_daemon_is_killed() {
@@ -80,8 +76,7 @@ fn the_daemon_ends_all_processes_and_says_so_when_the_guard_is_killed() {
         let mut running = processes.spawn(shell(script)).await.expect("it starts");
         let main = running.pid;
         let others = [pid(&mut running).await, pid(&mut running).await];
-        // SAFETY: plain integers; the guard is our child.
-        unsafe { libc::kill(guard_pid, libc::SIGKILL) };
+        signal(guard_pid, libc::SIGKILL);
         let (_, exit) = finish(running).await;
         assert_eq!(exit.status, Status::Unknown);
         assert_eq!(exit.ended_by, EndedBy::GuardGone);
@@ -109,8 +104,7 @@ fn main_processes_die_with_the_guard_even_while_the_daemon_is_stopped() {
     let daemon = Setup::new(script, files.path()).user(12345).start();
     let main = pid_in(&files, "main");
     daemon.signal(libc::SIGSTOP);
-    // SAFETY: plain integers; the daemon, its parent, has not reaped it.
-    unsafe { libc::kill(daemon.guard, libc::SIGKILL) };
+    signal(daemon.guard, libc::SIGKILL);
     wait_until("the job is gone", || !is_alive(main));
 }
 
@@ -120,14 +114,12 @@ fn a_command_that_is_starting_while_the_guard_dies_is_answered() {
         let guard = guard();
         let pid = guard.pid().cast_signed();
         let processes = guard.serve().expect("on a runtime");
-        // SAFETY: plain integers; the guard is our child.
-        unsafe { libc::kill(pid, libc::SIGSTOP) };
+        signal(pid, libc::SIGSTOP);
         let asked = tokio::spawn({
             let processes = processes.clone();
             async move { processes.spawn(shell("true")).await.map(|_| ()) }
         });
-        // SAFETY: as above.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+        signal(pid, libc::SIGKILL);
         let answer = asked.await.expect("no panic");
         // The request may have reached the socket of the guard before it died.
         let expected = matches!(answer, Err(SpawnError::GuardGone | SpawnError::NoReport));
@@ -164,15 +156,13 @@ fn a_command_whose_asker_has_given_up_is_ended() {
         // Ignored by those who do not ask for it: there is time to say who one is.
         spawn.signal = Signal::SIGURG;
         spawn.grace = Duration::from_secs(3);
-        // SAFETY: plain integers; the guard is our child.
-        unsafe { libc::kill(guard_pid, libc::SIGSTOP) };
+        signal(guard_pid, libc::SIGSTOP);
         let mut asked = Box::pin(processes.spawn(spawn));
         // Asked once, it has sent its order and waits for the answer.
         let once = std::future::poll_fn(|context| Poll::Ready(asked.as_mut().poll(context)));
         assert!(once.await.is_pending(), "nobody can have answered");
         drop(asked);
-        // SAFETY: as above.
-        unsafe { libc::kill(guard_pid, libc::SIGCONT) };
+        signal(guard_pid, libc::SIGCONT);
         let job = pid_in(&files, "main");
         wait_until("the job is gone", || !is_alive(job));
     });
@@ -187,8 +177,7 @@ fn a_guard_that_somebody_stopped_is_told_to_go_on() {
         let script = "echo ready; read never; exit 7";
         let mut running = processes.spawn(shell(script)).await.expect("it starts");
         assert_eq!(line(&mut running).await, "ready");
-        // SAFETY: plain integers; the guard is our child.
-        unsafe { libc::kill(guard_pid, libc::SIGSTOP) };
+        signal(guard_pid, libc::SIGSTOP);
         let next = processes.spawn(shell("echo here; exec sleep 600")).await;
         let mut next = next.expect("it starts once the guard goes on");
         assert_eq!(line(&mut next).await, "here");

@@ -10,8 +10,8 @@ use cronlatch::guard::{self, Credentials, Running, Session, Spawn};
 use cronlatch::time::BootInstant;
 use nix::sys::signal::Signal;
 
-use crate::seccomp;
 use crate::support::{announced, finish, on_runtime, options, shell};
+use crate::{seccomp, support};
 
 const SCRIPT: &str = "GUARD_TEST_SCRIPT";
 const OTHER: &str = "GUARD_TEST_OTHER";
@@ -180,8 +180,7 @@ impl Daemon {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: plain integers; the process is a child we have not reaped.
-        unsafe { libc::kill(self.pid(), signal) };
+        support::signal(self.pid(), signal);
     }
 }
 

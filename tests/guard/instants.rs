@@ -8,12 +8,12 @@ use cronlatch::time::BootInstant;
 
 use crate::helper::Setup;
 use crate::support::{
-    LONG, finish, guard, is_alive, on_runtime, pid, shell, wait_until, with_guard,
+    LONG, children, finish, guard, is_alive, on_runtime, pid, shell, signal, wait_until, with_guard,
 };
 
 /// A guard, and the file that the command of a test leaves.
 struct Ground {
-    guard: u32,
+    guard: i32,
     processes: Processes,
     file: PathBuf,
     _dir: tempfile::TempDir,
@@ -23,7 +23,7 @@ fn ground() -> Ground {
     let guard = guard();
     let dir = tempfile::tempdir().expect("a directory");
     Ground {
-        guard: guard.pid(),
+        guard: guard.pid().cast_signed(),
         processes: guard.serve().expect("on a runtime"),
         file: dir.path().join("ran"),
         _dir: dir,
@@ -60,28 +60,21 @@ fn marks(file: &Path, after: Duration) -> Spawn {
     spawn
 }
 
-fn children(pid: u32) -> Vec<u32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let pids = text.split_whitespace();
-    pids.filter_map(|pid| pid.parse().ok()).collect()
-}
-
 /// The children of a process, and theirs.
-fn descendants(pid: u32) -> Vec<u32> {
+fn descendants(pid: i32) -> Vec<i32> {
     let near = children(pid);
     let further = near.iter().flat_map(|child| children(*child));
     near.clone().into_iter().chain(further).collect()
 }
 
 /// The child of a guard whose child is this process.
-fn reaper_above(guard: u32, sleeper: u32) -> u32 {
+fn reaper_above(guard: i32, sleeper: i32) -> i32 {
     let reapers = children(guard).into_iter();
     let mut above = reapers.filter(|reaper| children(*reaper).contains(&sleeper));
     above.next().expect("a process with a reaper")
 }
 
-fn is_asleep(pid: u32) -> bool {
+fn is_asleep(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("nanosleep"))
         || std::fs::read_to_string(format!("/proc/{pid}/syscall"))
             .is_ok_and(|at| at.starts_with(&format!("{} ", libc::SYS_clock_nanosleep)))
@@ -175,10 +168,12 @@ fn never_executed_after(limited: impl FnOnce(&mut Spawn, BootInstant)) {
         let processes = ground.processes.clone();
         let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
         let sleeper = sleeper_of(ground.guard);
-        signal([ground.guard, sleeper], libc::SIGSTOP);
+        signal(ground.guard, libc::SIGSTOP);
+        signal(sleeper, libc::SIGSTOP);
         tokio::time::sleep(limit.remaining() + Duration::from_millis(50)).await;
         // The process first: the guard must not be what saves it.
-        signal([sleeper, ground.guard], libc::SIGCONT);
+        signal(sleeper, libc::SIGCONT);
+        signal(ground.guard, libc::SIGCONT);
         let refused = waiting.await.expect("no panic");
         let refused = refused.expect_err("it does not start");
         assert!(matches!(refused, SpawnError::TooLate), "{refused:?}");
@@ -195,7 +190,7 @@ fn the_daemon_ends_a_command_that_waits_for_its_instant_when_the_guard_is_killed
         let processes = ground.processes.clone();
         let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
         sleeper_of(ground.guard);
-        signal([ground.guard], libc::SIGKILL);
+        signal(ground.guard, libc::SIGKILL);
         let refused = waiting.await.expect("no panic");
         assert!(matches!(refused, Err(SpawnError::GuardGone)), "{refused:?}");
         ground.assert_never_ran(start).await;
@@ -209,18 +204,17 @@ fn a_command_that_waits_for_its_instant_is_not_executed_once_the_guard_has_died(
     let files = tempfile::tempdir().expect("a directory");
     let daemon = Setup::new("echo >$FILES/ran", files.path());
     let daemon = daemon.starts_in(Duration::from_secs(3)).start();
-    let guard = daemon.guard.cast_unsigned();
-    let sleeper = sleeper_of(guard);
-    let reapers = children(guard);
+    let sleeper = sleeper_of(daemon.guard);
+    let reapers = children(daemon.guard);
     daemon.signal(libc::SIGSTOP);
     for reaper in reapers.iter().filter(|reaper| **reaper != sleeper) {
-        signal([*reaper], libc::SIGSTOP);
+        signal(*reaper, libc::SIGSTOP);
     }
-    signal([guard], libc::SIGKILL);
-    wait_until("its process has ended", || !is_alive(sleeper.cast_signed()));
+    signal(daemon.guard, libc::SIGKILL);
+    wait_until("its process has ended", || !is_alive(sleeper));
     for reaper in reapers {
-        signal([reaper], libc::SIGCONT);
-        wait_until("its reaper has ended", || !is_alive(reaper.cast_signed()));
+        signal(reaper, libc::SIGCONT);
+        wait_until("its reaper has ended", || !is_alive(reaper));
     }
     assert!(!files.path().join("ran").exists(), "the command ran");
 }
@@ -236,12 +230,12 @@ fn what_kills_the_reaper_of_a_prepared_process_is_reported_as_no_start() {
 }
 
 /// A command waits for its instant, and one of its processes is killed.
-fn is_no_start_when_killed(victim: impl FnOnce(u32, u32) -> u32) {
+fn is_no_start_when_killed(victim: impl FnOnce(i32, i32) -> i32) {
     on_runtime(async {
         let ground = ground();
         let waiting = ground.prepare();
         let sleeper = sleeper_of(ground.guard);
-        signal([victim(ground.guard, sleeper)], libc::SIGKILL);
+        signal(victim(ground.guard, sleeper), libc::SIGKILL);
         let refused = waiting.await.expect("no panic");
         assert!(matches!(refused, Err(SpawnError::Killed)), "{refused:?}");
         wait_until("its processes are gone", || {
@@ -258,8 +252,8 @@ fn a_reaper_whose_command_was_killed_before_it_began_serves_no_other() {
         let ground = ground();
         let waiting = ground.prepare();
         let sleeper = sleeper_of(ground.guard);
-        let reaper = reaper_above(ground.guard, sleeper).cast_signed();
-        signal([sleeper], libc::SIGKILL);
+        let reaper = reaper_above(ground.guard, sleeper);
+        signal(sleeper, libc::SIGKILL);
         waiting.await.expect("no panic").expect_err("it was killed");
         // Each needs a reaper of its own, so one of them would get this one.
         let mut others = Vec::new();
@@ -333,18 +327,11 @@ fn a_command_that_is_withdrawn_around_its_instant_runs_to_its_end_or_not_at_all(
 }
 
 /// The prepared process of a guard, once it sleeps.
-fn sleeper_of(guard: u32) -> u32 {
+fn sleeper_of(guard: i32) -> i32 {
     let mut found = None;
     wait_until("a process is prepared", || {
         found = descendants(guard).into_iter().find(|pid| is_asleep(*pid));
         found.is_some()
     });
     found.expect("it was found")
-}
-
-fn signal<const N: usize>(pids: [u32; N], signal: i32) {
-    for pid in pids {
-        // SAFETY: plain integers.
-        unsafe { libc::kill(pid.cast_signed(), signal) };
-    }
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use cronlatch::guard::{GuardOptions, Status};
 
 use crate::helper::Setup;
-use crate::support::{announced, finish, is_alive, on_runtime, pid, shell, wait_until};
+use crate::support::{
+    announced, finish, is_alive, on_runtime, pid, pid_in, shell, signal, wait_until,
+};
 
 fn group_of(pid: i32) -> i32 {
     let pid = nix::unistd::Pid::from_raw(pid);
@@ -122,21 +124,16 @@ fn a_hidden_process_ends_with_its_run(name: &str, change: impl FnOnce(Setup) -> 
     let setup = Setup::through(&["sh", "-c", &enter, "sh"], script, files.path())
         .other("echo $$ >$FILES/other; exec sleep 600");
     let daemon = change(setup).start();
-    let hidden = announced(&files.path().join("hidden"))
-        .parse()
-        .expect("a pid");
+    let hidden = pid_in(&files, "hidden");
     announced(&files.path().join("exit"));
     assert!(!is_alive(hidden), "dead before the exit is reported");
-    let other = announced(&files.path().join("other"))
-        .parse()
-        .expect("a pid");
+    let other = pid_in(&files, "other");
     assert!(is_alive(other), "the other run is untouched");
     let cgroups = || fs::read_dir(&cgroup).expect("it exists").flatten();
     let made = || cgroups().filter(|entry| entry.path().is_dir()).count();
     assert_eq!(made(), 1, "the ended run's is removed");
     // Also when the guard is gone.
-    // SAFETY: plain integers; the daemon, its parent, lives.
-    unsafe { libc::kill(daemon.guard, libc::SIGKILL) };
+    signal(daemon.guard, libc::SIGKILL);
     wait_until("the other's is removed", || made() == 0);
     drop(daemon);
     wait_until("it can be removed", || fs::remove_dir(&cgroup).is_ok());
@@ -163,9 +160,7 @@ fn what_left_the_daemons_control_group_is_killed_first_when_the_daemon_is_killed
     let daemon = Setup::through(&["sh", "-c", &enter, "sh"], &script, files.path())
         .other("exec sleep 600")
         .start();
-    let hidden = announced(&files.path().join("hidden"))
-        .parse()
-        .expect("a pid");
+    let hidden = pid_in(&files, "hidden");
     daemon.signal(libc::SIGKILL);
     wait_until("it is gone", || !is_alive(hidden));
     assert!(!files.path().join("told").exists(), "it got no grace");
@@ -287,7 +282,6 @@ fn what_we_may_not_kill_is_reported_and_not_waited_for() {
         assert_eq!(exit.status, Status::Code(0));
         assert_eq!(exit.survivors, 1);
         assert!(is_alive(survivor));
-        // SAFETY: plain integers; it lives, so the number is its own.
-        unsafe { libc::kill(survivor, libc::SIGKILL) };
+        signal(survivor, libc::SIGKILL);
     });
 }

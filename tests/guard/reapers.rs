@@ -4,7 +4,8 @@ use cronlatch::guard::{EndedBy, Processes, Running, Status};
 
 use crate::helper::Setup;
 use crate::support::{
-    announced, finish, guard, is_alive, line, on_runtime, pid, shell, wait_until, with_guard,
+    finish, guard, is_alive, line, on_runtime, pid, pid_in, reaper_of, shell, signal, wait_until,
+    with_guard,
 };
 
 /// Prints the process id of a descendant that left its parent, its session and its environment,
@@ -64,18 +65,13 @@ const HIDING_LONG: &str = r"
     exec sleep 600
 ";
 
-fn pid_in(files: &tempfile::TempDir, name: &str) -> i32 {
-    announced(&files.path().join(name)).parse().expect("a pid")
-}
-
 #[test]
 fn the_whole_tree_ends_with_the_guard_while_the_daemon_is_stopped() {
     let files = tempfile::tempdir().expect("a directory");
     let daemon = Setup::new(HIDING_LONG, files.path()).start();
     let (main, hidden) = (pid_in(&files, "main"), pid_in(&files, "hidden"));
     daemon.signal(libc::SIGSTOP);
-    // SAFETY: plain integers; the daemon, its parent, has not reaped it.
-    unsafe { libc::kill(daemon.guard, libc::SIGKILL) };
+    signal(daemon.guard, libc::SIGKILL);
     wait_until("the tree is gone", || {
         ![main, hidden].into_iter().any(is_alive)
     });
@@ -87,11 +83,9 @@ fn the_whole_tree_ends_when_guard_and_daemon_are_killed_together() {
     let daemon = Setup::new(HIDING_LONG, files.path()).start();
     let (main, hidden) = (pid_in(&files, "main"), pid_in(&files, "hidden"));
     // Neither can do anything about the other's death.
-    // SAFETY: plain integers; the daemon, its parent, has not reaped it.
-    unsafe { libc::kill(daemon.guard, libc::SIGSTOP) };
+    signal(daemon.guard, libc::SIGSTOP);
     daemon.signal(libc::SIGKILL);
-    // SAFETY: plain integers; a stopped process keeps its number.
-    unsafe { libc::kill(daemon.guard, libc::SIGKILL) };
+    signal(daemon.guard, libc::SIGKILL);
     wait_until("the tree is gone", || {
         ![main, hidden].into_iter().any(is_alive)
     });
@@ -124,15 +118,6 @@ fn a_reaper_that_its_command_has_stopped_is_told_to_go_on() {
         let running = processes.spawn(shell(script)).await.expect("it starts");
         assert_eq!(finish(running).await.1.status, Status::Code(3));
     });
-}
-
-/// Runs a script that prints the process id of its reaper (`$PPID`), and nothing else. Returns that
-/// process, which may be free for another run by now.
-pub(crate) async fn reaper_of(processes: &Processes, script: &str) -> i32 {
-    let mut running = processes.spawn(shell(script)).await.expect("it starts");
-    let reaper = pid(&mut running).await;
-    assert_eq!(finish(running).await.1.status, Status::Code(0));
-    reaper
 }
 
 #[test]
@@ -170,8 +155,7 @@ fn runs_at_the_same_time_have_reapers_of_their_own() {
 fn a_reaper_that_was_killed_while_it_was_free_costs_no_run() {
     with_guard(async |processes| {
         let reaper = reaper_of(&processes, "echo $PPID").await;
-        // SAFETY: plain integers; at worst it has ended, as it would by itself.
-        unsafe { libc::kill(reaper, libc::SIGKILL) };
+        signal(reaper, libc::SIGKILL);
         wait_until("it is dead", || !is_alive(reaper));
         assert_ne!(reaper_of(&processes, "echo $PPID").await, reaper);
     });
@@ -184,8 +168,7 @@ fn a_reaper_that_is_free_ends_with_the_guard() {
         let pid = guard.pid().cast_signed();
         let processes = guard.serve().expect("on a runtime");
         let reaper = reaper_of(&processes, "echo $PPID").await;
-        // SAFETY: plain integers; the guard is a child that nobody has reaped.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+        signal(pid, libc::SIGKILL);
         processes.guard_gone().await;
         wait_until("it is gone as well", || !is_alive(reaper));
     });

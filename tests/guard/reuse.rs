@@ -5,8 +5,7 @@ use std::time::Duration;
 use cronlatch::guard::{Processes, SpawnError, Status};
 use cronlatch::time::BootInstant;
 
-use crate::reapers::reaper_of;
-use crate::support::{finish, is_alive, shell, wait_until, with_guard};
+use crate::support::{finish, is_alive, reaper_of, shell, signal, wait_until, with_guard};
 
 /// The output of a script.
 async fn output_of(processes: &Processes, script: &str) -> Vec<String> {
@@ -70,11 +69,6 @@ fn a_run_is_not_charged_with_what_an_earlier_one_has_used() {
             }
         }
     });
-}
-
-fn signal(pid: i32, signal: i32) {
-    // SAFETY: plain integers; at worst the process has ended, as it would by itself.
-    unsafe { libc::kill(pid, signal) };
 }
 
 #[test]

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cronlatch::guard::{
-    Exit, Guard, GuardOptions, ProcessEvent, Processes, Running, Session, Spawn, Stdio,
+    Exit, Guard, GuardOptions, ProcessEvent, Processes, Running, Session, Spawn, Status, Stdio,
 };
 use cronlatch::names::RunId;
 use nix::sys::signal::Signal;
+use tempfile::TempDir;
 
 /// Longer than any machine should take for anything here.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -97,6 +98,35 @@ pub(crate) async fn pid(running: &mut Running) -> i32 {
     text.trim()
         .parse()
         .unwrap_or_else(|_| panic!("a pid, not {text:?}"))
+}
+
+/// Runs a script that prints the process id of its reaper (`$PPID`), and nothing else. Returns that
+/// process, which may be free for another run by now.
+pub(crate) async fn reaper_of(processes: &Processes, script: &str) -> i32 {
+    let mut running = processes.spawn(shell(script)).await.expect("it starts");
+    let reaper = pid(&mut running).await;
+    assert_eq!(finish(running).await.1.status, Status::Code(0));
+    reaper
+}
+
+/// The process id in a file another process writes.
+pub(crate) fn pid_in(files: &TempDir, name: &str) -> i32 {
+    announced(&files.path().join(name)).parse().expect("a pid")
+}
+
+/// The processes whose parent this is.
+pub(crate) fn children(pid: i32) -> Vec<i32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+/// Sends a signal to a process that a test has started, or that comes from one.
+pub(crate) fn signal(pid: i32, signal: i32) {
+    // SAFETY: plain integers; at worst the process has ended, as it would by itself.
+    unsafe { libc::kill(pid, signal) };
 }
 
 /// Whether a process of this number runs (a zombie does not).

@@ -92,8 +92,7 @@ fn a_command_that_changed_its_user_dies_with_the_guard() {
         });
         let running = processes.spawn(spawn).await.expect("it starts");
         let main = running.pid;
-        // SAFETY: plain integers; the guard is our child.
-        unsafe { libc::kill(guard_pid, libc::SIGKILL) };
+        crate::support::signal(guard_pid, libc::SIGKILL);
         finish(running).await;
         assert!(!crate::support::is_alive(main));
     });
