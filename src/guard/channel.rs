@@ -30,13 +30,13 @@ pub(super) fn send(
 ) -> io::Result<()> {
     let fds: Vec<RawFd> = fds.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
-    let beside = if fds.is_empty() { &[] } else { &rights[..] };
+    let control = if fds.is_empty() { &[] } else { &rights[..] };
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     loop {
         match sendmsg::<()>(
             socket.as_raw_fd(),
             &[IoSlice::new(packet)],
-            beside,
+            control,
             flags,
             None,
         ) {
@@ -61,15 +61,15 @@ pub(super) fn receive_waiting(
     receive_with(MsgFlags::empty(), socket, buffer)
 }
 
-/// Where the kernel puts the descriptors; aligned as it wants them.
+/// The buffer for control messages, which carry the descriptors; aligned as the kernel wants it.
 #[repr(C)]
-union Beside {
+union ControlBuffer {
     _align: libc::cmsghdr,
-    bytes: [u8; BESIDE_MAX],
+    bytes: [u8; CONTROL_MAX],
 }
 
 // SAFETY: it computes a number.
-const BESIDE_MAX: usize = unsafe { libc::CMSG_SPACE(FDS_MAX * 4) } as usize;
+const CONTROL_MAX: usize = unsafe { libc::CMSG_SPACE(FDS_MAX * 4) } as usize;
 
 /// What finds no room in the open files of this process is missing, and what has found some is returned. (nix
 /// returns neither in that case, so nobody could close them.)
@@ -78,8 +78,8 @@ fn receive_with(
     socket: impl AsFd,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut beside = Beside {
-        bytes: [0; BESIDE_MAX],
+    let mut control = ControlBuffer {
+        bytes: [0; CONTROL_MAX],
     };
     let mut part = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
@@ -89,11 +89,11 @@ fn receive_with(
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
-    message.msg_control = (&raw mut beside).cast();
+    message.msg_control = (&raw mut control).cast();
     let flags = (flags | MsgFlags::MSG_CMSG_CLOEXEC).bits();
     loop {
-        message.msg_controllen = size_of::<Beside>() as _;
-        // SAFETY: the message refers to `buffer` and `beside`, which live on, and to their sizes.
+        message.msg_controllen = size_of::<ControlBuffer>() as _;
+        // SAFETY: the message refers to `buffer` and `control`, which live on, and to their sizes.
         let len = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
         match usize::try_from(len) {
             Ok(len) => return Ok((len, descriptors(&message))),
