@@ -143,15 +143,14 @@ impl EventLoop {
     }
 
     fn set_timer(&mut self) -> io::Result<()> {
-        let due = self.runs.due().into_iter().chain(self.gone);
-        let due = due.chain(self.reapers.due()).min();
-        // A timer that fires early does no harm, so it need not be set for each change.
-        if due.is_none_or(|due| self.timer_is_at.is_some_and(|at| at <= due)) {
-            return Ok(());
-        }
-        let Some(due) = due else {
+        let due = [self.runs.due(), self.gone, self.reapers.due()];
+        let Some(due) = due.into_iter().flatten().min() else {
             return Ok(());
         };
+        // A timer that fires early does no harm, so it need not be set for each change.
+        if self.timer_is_at.is_some_and(|at| at <= due) {
+            return Ok(());
+        }
         self.timer_is_at = Some(due);
         // Relative, so that only `CLOCK_BOOTTIME` as this process reads it matters; never zero,
         // which would disarm it.
