@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use cronlatch::guard::{Processes, SpawnError, Status};
 use cronlatch::time::BootInstant;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use crate::support::{finish, is_alive, reaper_of, shell, signal, wait_until, with_guard};
 
@@ -88,41 +92,64 @@ fn a_reaper_that_is_stopped_while_it_is_free_serves_on_and_ends() {
 #[test]
 fn a_reaper_that_never_reads_its_order_costs_its_run_only() {
     with_guard(async |processes| {
-        let reaper = reaper_of(&processes, "echo $PPID").await;
-        if !hold(reaper) {
-            // It has ended already, or this system does not let processes be traced.
-            return;
-        }
-        let mut spawn = shell("exec sleep 600");
-        spawn.deadline = Some(BootInstant::now().plus(Duration::from_millis(300)));
-        spawn.grace = Duration::ZERO;
-        let asking = processes.clone();
-        let waiting = tokio::spawn(async move { asking.spawn(spawn).await });
-        // Its parent sees its end after the process that traces it.
-        assert_eq!(wait_for(reaper), libc::SIGKILL, "it is killed");
-        let refused = waiting.await.expect("no panic");
-        assert!(matches!(refused, Err(SpawnError::Killed)), "{refused:?}");
+        let (reaper, refused) = loop {
+            let reaper = reaper_of(&processes, "echo $PPID").await;
+            if !hold(reaper) {
+                continue;
+            }
+            let mut spawn = shell("exec sleep 600");
+            spawn.deadline = Some(BootInstant::now().plus(Duration::from_millis(300)));
+            spawn.grace = Duration::ZERO;
+            let asking = processes.clone();
+            let asked = tokio::spawn(async move { asking.spawn(spawn).await.map(finish) });
+            // Its parent sees its end after the process that traces it.
+            let mut end = None;
+            wait_until("it is killed, or another one has the order", || {
+                end = next_status(reaper);
+                end.is_some() || asked.is_finished()
+            });
+            match (end, asked.await.expect("no panic")) {
+                (Some(WaitStatus::Signaled(_, Signal::SIGKILL, _)), Err(refused)) => {
+                    break (reaper, refused);
+                }
+                // It had been free for so long, on a slow machine, that it was to end.
+                (None, Ok(exit)) => {
+                    trace(libc::PTRACE_DETACH, reaper).expect("it is held");
+                    exit.await;
+                }
+                (end, _) => panic!("its end is {end:?}"),
+            }
+        };
+        assert!(matches!(refused, SpawnError::Killed), "{refused:?}");
         assert_ne!(reaper_of(&processes, "echo $PPID").await, reaper);
     });
 }
 
+/// Stops a process that is free. Returns false if it has ended before, as it does after a while.
 fn hold(pid: i32) -> bool {
-    // SAFETY: plain integers, and no memory.
-    let held = unsafe {
-        libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) == 0
-            && libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) == 0
-    };
-    held && {
-        wait_for(pid);
-        true
+    match trace(libc::PTRACE_SEIZE, pid) {
+        Ok(()) => {}
+        Err(Errno::ESRCH) => return false,
+        Err(errno) => panic!("only ptrace can hold a reaper, and this system refuses it: {errno}"),
     }
+    // If that comes too late, the status is its end.
+    let _ = trace(libc::PTRACE_INTERRUPT, pid);
+    let mut status = None;
+    wait_until("it is held", || {
+        status = next_status(pid);
+        status.is_some()
+    });
+    matches!(status, Some(WaitStatus::PtraceEvent(..)))
 }
 
-/// The status of a process that this thread traces.
-fn wait_for(pid: i32) -> i32 {
-    let mut status = 0;
-    // SAFETY: the status goes to a local of the right type.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
-    assert_eq!(waited, pid);
-    status
+fn trace(request: libc::c_uint, pid: i32) -> Result<(), Errno> {
+    // SAFETY: plain integers, and no memory.
+    Errno::result(unsafe { libc::ptrace(request, pid, 0, 0) }).map(drop)
+}
+
+/// What has become of a process that this thread traces, if that is news.
+fn next_status(pid: i32) -> Option<WaitStatus> {
+    let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+    let status = waitpid(Pid::from_raw(pid), Some(flags)).expect("this thread traces it");
+    Some(status).filter(|status| *status != WaitStatus::StillAlive)
 }
