@@ -178,8 +178,8 @@ fn remove(cgroup: &Path) -> bool {
     fs::remove_dir(cgroup).is_ok() || !cgroup.exists()
 }
 
-/// A cgroup below our own, marked as systemd marks a delegated one; `None` where we may not.
-fn delegated_cgroup(name: &str) -> Option<PathBuf> {
+/// A new cgroup below our own; `None` where we may make none.
+pub(crate) fn new_cgroup(name: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mount = mounts.lines().find(|line| line.contains(" cgroup2 "))?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -187,6 +187,12 @@ fn delegated_cgroup(name: &str) -> Option<PathBuf> {
     let name = format!("cronlatch-test-{name}-{}", std::process::id());
     let dir = Path::new(mount.split(' ').nth(1)?).join(own).join(name);
     fs::create_dir(&dir).ok()?;
+    Some(dir)
+}
+
+/// The same, marked as systemd marks a delegated one.
+fn delegated_cgroup(name: &str) -> Option<PathBuf> {
+    let dir = new_cgroup(name)?;
     let path = std::ffi::CString::new(dir.to_str()?).ok()?;
     let name = c"trusted.delegate";
     // SAFETY: two C strings and one byte with its length.

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::places::new_cgroup;
 use crate::support::{finish, is_alive, reaper_of, shell, signal, wait_until, with_guard};
 
 /// The output of a script.
@@ -19,11 +20,12 @@ async fn output_of(processes: &Processes, script: &str) -> Vec<String> {
     lines
 }
 
-/// Fails if what this script changes is not as before for the next run, which prints it.
+/// Fails if what this command changes is not as before for the next run, which prints it.
 fn reaches_no_other_run(change: &str, shows: &str) {
     with_guard(async |processes| {
         let before = output_of(&processes, shows).await;
-        let changed = reaper_of(&processes, &format!("{change} >/dev/null; echo $PPID")).await;
+        // Its exit code is that of the command.
+        let changed = reaper_of(&processes, &format!("echo $PPID; {change} >/dev/null")).await;
         assert_eq!(output_of(&processes, shows).await, before);
         assert_ne!(reaper_of(&processes, "echo $PPID").await, changed);
     });
@@ -47,8 +49,65 @@ fn limits_that_a_command_gives_its_reaper_reach_no_other_run() {
 
 #[test]
 fn what_a_command_makes_its_reaper_worth_to_the_oom_killer_reaches_no_other_run() {
-    let change = "echo 700 >/proc/$PPID/oom_score_adj;";
+    let change = "echo 700 | tee /proc/$PPID/oom_score_adj";
     reaches_no_other_run(change, "cat /proc/self/oom_score_adj");
+}
+
+#[test]
+fn a_control_group_that_a_command_moves_its_reaper_to_reaches_no_other_run() {
+    let Some(group) = new_cgroup("reaper") else {
+        eprintln!("not run: this process may not make a control group of version 2");
+        return;
+    };
+    let change = format!("echo $PPID | tee {}/cgroup.procs", group.display());
+    reaches_no_other_run(&change, "cat /proc/self/cgroup");
+    wait_until("it can be removed", || std::fs::remove_dir(&group).is_ok());
+}
+
+/// A session keyring holds credentials.
+#[test]
+fn a_session_keyring_that_a_command_gives_its_reaper_reaches_no_other_run() {
+    if let Err(errno) = keyctl(GET_KEYRING_ID, SESSION_KEYRING) {
+        eprintln!("not run: no process has a session keyring here ({errno})");
+        return;
+    }
+    let this = std::env::current_exe().expect("this binary");
+    let command = |does| {
+        let test = "--exact reuse::a_command_that_uses_keyrings --ignored --nocapture";
+        format!("env {KEYRING}={does} '{}' {test}", this.display())
+    };
+    // The keyring goes to the parent of the process, so no shell may be in between.
+    let change = format!("exec {}", command("give"));
+    reaches_no_other_run(&change, &format!("{} | grep ^keyring", command("show")));
+}
+
+const KEYRING: &str = "GUARD_TEST_KEYRING";
+
+// What `keyctl(2)` calls so.
+const GET_KEYRING_ID: libc::c_int = 0;
+const JOIN_SESSION_KEYRING: libc::c_int = 1;
+const SESSION_TO_PARENT: libc::c_int = 18;
+const SESSION_KEYRING: libc::c_int = -3;
+
+fn keyctl(operation: libc::c_int, argument: libc::c_int) -> Result<libc::c_long, Errno> {
+    // SAFETY: plain integers; 0 is a keyring without a name.
+    Errno::result(unsafe { libc::syscall(libc::SYS_keyctl, operation, argument, 0) })
+}
+
+#[test]
+#[ignore = "not a test: a command that another test starts"]
+fn a_command_that_uses_keyrings() {
+    match std::env::var(KEYRING).as_deref() {
+        Ok("give") => {
+            keyctl(JOIN_SESSION_KEYRING, 0).expect("a new keyring");
+            keyctl(SESSION_TO_PARENT, 0).expect("its parent may have it");
+        }
+        Ok("show") => {
+            let keyring = keyctl(GET_KEYRING_ID, SESSION_KEYRING).expect("it has one");
+            println!("\nkeyring {keyring}");
+        }
+        _ => {}
+    }
 }
 
 #[test]
