@@ -17,8 +17,8 @@ use super::tasks::TaskContext;
 use crate::engine::core::JobIx;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
-use crate::store::{CountsFrom, Entry, Keeping, Listing, LockId, Standing, StoreError, apart};
-use crate::time::{BootInstant, Timestamp};
+use crate::store::{Entry, Keeping, Listing, LockId, StoreError, apart};
+use crate::time::BootInstant;
 
 /// How often the entries are written again, so that the store does not delete them.
 const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -67,44 +67,22 @@ struct KnownEntry {
     established: bool,
 }
 
-/// An [`Entry`] without its lock.
-#[derive(Debug, PartialEq, Eq)]
-struct EntryTerms {
-    standing: Standing,
-    earlier: Vec<LockId>,
-    fleet: CountsFrom,
-    own: CountsFrom,
-    at: Timestamp,
-}
+/// What an [`Entry`] says whatever its lock: the lock of this one means nothing.
+#[derive(Debug)]
+struct EntryTerms(Entry);
 
 impl EntryTerms {
-    fn of(entry: Entry) -> Self {
-        let Entry {
-            standing,
-            lock: _,
-            earlier,
-            fleet,
-            own,
-            at,
-        } = entry;
-        Self {
-            standing,
-            earlier,
-            fleet,
-            own,
-            at,
+    /// Returns the entry of a job with this lock.
+    fn entry(&self, lock: LockId) -> Entry {
+        Entry {
+            lock,
+            ..self.0.clone()
         }
     }
 
-    fn entry(&self, lock: LockId) -> Entry {
-        Entry {
-            standing: self.standing,
-            lock,
-            earlier: self.earlier.clone(),
-            fleet: self.fleet,
-            own: self.own,
-            at: self.at,
-        }
+    /// Whether an entry differs in its lock at most.
+    fn are_of(&self, entry: &Entry) -> bool {
+        self.entry(entry.lock.clone()) == *entry
     }
 }
 
@@ -127,10 +105,9 @@ impl KnownEntries {
         let mut new = Vec::new();
         let mut last: Option<Arc<EntryTerms>> = None;
         for (job, entry) in entries {
-            let terms = EntryTerms::of(entry);
-            let written = match last.take().filter(|last| **last == terms) {
+            let written = match last.take().filter(|last| last.are_of(&entry)) {
                 Some(equal) => equal,
-                None => Arc::new(terms),
+                None => Arc::new(EntryTerms(entry)),
             };
             last = Some(Arc::clone(&written));
             match self.get_mut(job) {
@@ -189,12 +166,7 @@ impl Registry {
     /// The job waits, as its entry says: hosts that live use another lock.
     pub(super) fn held(&mut self, job: JobIx) {
         if let Some(known) = self.entries.get_mut(job) {
-            let written = &*known.written;
-            known.written = Arc::new(EntryTerms {
-                standing: Standing::Waits,
-                earlier: written.earlier.clone(),
-                ..*written
-            });
+            known.written = Arc::new(EntryTerms(known.written.0.waiting()));
         }
     }
 
@@ -462,6 +434,8 @@ impl TaskContext {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{CountsFrom, Standing};
+    use crate::time::Timestamp;
     use crate::time::seconds_after_boot as at;
 
     #[test]
@@ -526,7 +500,13 @@ mod tests {
         // A daemon may have 100,000 of them.
         assert!(size_of::<KnownEntry>() <= 16);
         let mut registry = Registry::default();
-        registry.entered(entered(&[1, 2], 1));
+        let lock = LockId::Fleet("of 2".into());
+        let other = Entry {
+            lock: lock.clone(),
+            ..entry(1)
+        };
+        registry.entered(vec![(JobIx(1), entry(1)), (JobIx(2), other.clone())]);
+        assert_eq!(registry.last_entry(JobIx(2), lock), Some(other));
         let [one, other] = &registry.entries.0[..] else {
             panic!("two entries");
         };
