@@ -49,6 +49,21 @@ pub(crate) struct HealthReport {
 }
 
 impl HealthReport {
+    /// Returns the report of a daemon that starts now.
+    pub(crate) fn first() -> Self {
+        Self {
+            at: BootInstant::now(),
+            state: HealthState::Starting,
+            status: String::new(),
+        }
+    }
+
+    /// Changes what is reported.
+    pub(crate) fn set(&mut self, state: HealthState, status: &str) {
+        self.state = state;
+        status.clone_into(&mut self.status);
+    }
+
     fn text(&self) -> String {
         let millis = self.at.to_duration().as_millis();
         let status = self.status.replace(char::is_control, " ");
@@ -93,12 +108,7 @@ pub(crate) struct HealthWriter {
 impl HealthWriter {
     /// Starts the thread that writes. Fails if the file cannot be written.
     pub(crate) fn start(path: PathBuf) -> io::Result<Self> {
-        let first = HealthReport {
-            at: BootInstant::now(),
-            state: HealthState::Starting,
-            status: String::new(),
-        };
-        first.write(&path)?;
+        HealthReport::first().write(&path)?;
         let (reports, waiting) = sync_channel(1);
         thread::Builder::new()
             .name("health-file".to_owned())

@@ -27,30 +27,16 @@ pub(crate) struct ServiceManager {
 #[derive(Debug)]
 struct HealthFile {
     writer: HealthWriter,
-    last: Mutex<LastReport>,
-}
-
-#[derive(Debug, Clone)]
-struct LastReport {
-    state: HealthState,
-    status: String,
-}
-
-impl LastReport {
-    fn set(&mut self, state: HealthState, status: &str) {
-        self.state = state;
-        status.clone_into(&mut self.status);
-    }
+    last: Mutex<HealthReport>,
 }
 
 impl HealthFile {
     /// Writes the last state and status again, with what has changed in them.
-    fn write(&self, change: impl FnOnce(&mut LastReport)) {
+    fn write(&self, change: impl FnOnce(&mut HealthReport)) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut last);
-        let LastReport { state, status } = last.clone();
-        let at = BootInstant::now();
-        self.writer.write(HealthReport { at, state, status });
+        last.at = BootInstant::now();
+        self.writer.write(last.clone());
     }
 }
 
@@ -82,10 +68,7 @@ impl ServiceManager {
         let health = health.map(start).transpose()?;
         let health = health.map(|writer| HealthFile {
             writer,
-            last: Mutex::new(LastReport {
-                state: HealthState::Starting,
-                status: String::new(),
-            }),
+            last: Mutex::new(HealthReport::first()),
         });
         let report_every = health.as_ref().map(|_| HEALTH_EVERY);
         Ok(Self {
@@ -140,7 +123,7 @@ impl ServiceManager {
         self.report(|_| {});
     }
 
-    fn report(&self, change: impl FnOnce(&mut LastReport)) {
+    fn report(&self, change: impl FnOnce(&mut HealthReport)) {
         if let Some(health) = &self.health {
             health.write(change);
         }
