@@ -32,7 +32,6 @@ mod notify;
 mod output;
 mod packages;
 #[path = "../support/acceptor.rs"]
-#[allow(dead_code, reason = "no test binary uses all of it")]
 mod plain_acceptor;
 mod processes;
 mod redis;
@@ -42,7 +41,7 @@ mod soak;
 mod sqlite;
 mod status;
 #[path = "../support/steps.rs"]
-#[allow(dead_code, reason = "no test uses all of it")]
+#[expect(dead_code, reason = "no test uses all of it")]
 mod steps;
 mod systemd;
 mod terminal;

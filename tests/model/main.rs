@@ -17,7 +17,6 @@
 //! | [`votes`] | several nodes, of which a majority decides (`store::quorum`) |
 
 #[path = "../support/acceptor.rs"]
-#[allow(dead_code, reason = "no test binary uses all of it")]
 mod acceptor;
 mod defects;
 mod host;

@@ -14,7 +14,6 @@
 //! | [`shrink`], [`report`] | a short plan that fails, and its timeline |
 
 #[path = "../support/acceptor.rs"]
-#[allow(dead_code, reason = "no test binary uses all of it")]
 mod acceptor;
 mod chance;
 mod gate;

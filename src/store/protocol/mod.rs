@@ -93,7 +93,7 @@ mod waiting;
 mod properties;
 #[cfg(test)]
 #[path = "../../../tests/support/steps.rs"]
-#[allow(dead_code, reason = "no test uses all of it")]
+#[expect(dead_code, reason = "no test uses all of it")]
 mod steps;
 #[cfg(test)]
 mod tests;
