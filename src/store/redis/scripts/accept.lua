@@ -32,7 +32,7 @@ local held, over = false, false
 if ARGV[1] == '1' then
   held = redis.pcall('GET', KEYS[1])
   if type(held) == 'table' then
-    if string.sub(held.err, 1, 9) ~= 'WRONGTYPE' then
+    if not is_of_other_kind(held) then
       error(held)
     end
   elseif held then

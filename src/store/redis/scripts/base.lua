@@ -69,7 +69,7 @@ end
 local function number_in(key, field, kept, default)
   if not kept then
     return default
-  elseif #kept > 17 or not string.find(kept, '^%-?%d+$') then
+  elseif not is_instant(kept) then
     damaged(key, field .. ' is not a number')
   end
   return tonumber(kept)

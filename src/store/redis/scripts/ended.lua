@@ -58,11 +58,7 @@ if ARGV[1] == '1' and (ARGV[7] or '') ~= '' and KEYS[6] then
     and job[4] and job[4] ~= '' and string.gsub(job[4], '%d+ [^\n]*\n', '') == ''
     and is_number(job[5]) and is_number(job[6]) and is_number(job[7]) and is_number(job[8])
     and job[9] and job[10] and job[11] and job[12] and (job[13] or '') == '' and is_at_home(job[14])
-    and (job[16] or '') == ''
-  -- Instants that the watermark has passed stay until others are added.
-  for beyond in string.gmatch(is_usual and job[15] or '', '[^ ]+') do
-    is_usual = is_usual and #beyond <= 17 and string.find(beyond, '^%-?%d+$') and tonumber(beyond) <= last
-  end
+    and (job[16] or '') == '' and not has_beyond(job[15], last)
 
   -- The summary has its newest outcomes (a letter each), its newest record, the last success and failures.
   -- Lines are found by their places, because each copy of a long text takes as long as a small command.

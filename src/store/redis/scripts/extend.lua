@@ -23,7 +23,7 @@ for i = 1, (#KEYS - 1) / 2 do
   local letter = 'A'
   if value == token then
     letter = 'R'
-  elseif type(value) == 'table' and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
+  elseif type(value) == 'table' and not is_of_other_kind(value) then
     error(value)
   elseif value then
     letter = 'T'

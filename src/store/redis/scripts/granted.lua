@@ -67,14 +67,8 @@ if last and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] == '' and #ARGV == 21
   end
   local host = string.match(token, '^([%w._-]+):%d+:[^:]+:%x+$')
   local rest = redis.pcall('HMGET', KEYS[4], 'beyond', 'unacknowledged', 'pauses')
-  -- Of the instants decided beyond the watermark, those that it has passed stay until others are added.
-  local is_decided_beyond = false
-  for beyond in string.gmatch(rest[1] or '', '[^ ]+') do
-    is_decided_beyond = is_decided_beyond or #beyond > 17
-      or not string.find(beyond, '^%-?%d+$') or tonumber(beyond) > last
-  end
   if seen and well_seen == #job[5] and tonumber(ARGV[11]) <= math.max(last, seen)
-    and not rest.err and not is_decided_beyond and (rest[2] or '') == '' and (rest[3] or '') == ''
+    and not rest.err and not has_beyond(rest[1], last) and (rest[2] or '') == '' and (rest[3] or '') == ''
     and not_before <= now + tonumber(ARGV[21]) and now <= tonumber(ARGV[10]) and host and #host <= 200 then
     local fence = free_fence(token)
     local history = fence and redis.pcall('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 0)

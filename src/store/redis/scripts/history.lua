@@ -26,9 +26,7 @@ end
 local function interrupt(job, lock, by)
   local open = job.open
   job.open = nil
-  if not ending(lock, open.token) then
-    remember(lock, open.token, 'I')
-  end
+  remember_interrupted(lock, open.token)
   local reason = 'its lease expired before its host reported a result'
   if lease_remaining(lock, open.token) > 0 then
     reason = 'another run of the job began before its host reported a result (scope: none); '
@@ -49,9 +47,7 @@ local function await_rerun(job, lock)
     return false
   end
   job.open = nil
-  if not ending(lock, open.token) then
-    remember(lock, open.token, 'I')
-  end
+  remember_interrupted(lock, open.token)
   local ended_at = lease_ended_at(lock, open.token) or now
   put_back(job, {
     at = open.scheduled_at, kind = 'rerun', deadline = ended_at + open.terms.window,

@@ -30,7 +30,7 @@ local function load_lock(key, state, exclusive)
   if exclusive then
     local value = redis.pcall('GET', key)
     if type(value) == 'table' then
-      if string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
+      if not is_of_other_kind(value) then
         error(value)
       end
       lock.kind = 'other'
@@ -92,6 +92,13 @@ local function remember(lock, token, how)
   local surplus = #finished - FINISHED_KEPT * FINISHED_LINE
   lock.finished = surplus > 0 and string.sub(finished, surplus + 1) or finished
   lock.remembered = true
+end
+
+-- Remembers that a run was interrupted, unless its token is known to have ended.
+local function remember_interrupted(lock, token)
+  if not ending(lock, token) then
+    remember(lock, token, 'I')
+  end
 end
 
 -- How the lock stands to a token: 'ours', 'free', or 'other' with holder and milliseconds (-1

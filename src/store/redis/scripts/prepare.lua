@@ -48,7 +48,7 @@ local kind, value, remaining = 'absent', '', 0
 if ARGV[1] == '1' then
   local held = redis.pcall('GET', KEYS[1])
   if type(held) == 'table' then
-    if string.sub(held.err, 1, 9) ~= 'WRONGTYPE' then
+    if not is_of_other_kind(held) then
       error(held)
     end
     kind = 'other'

@@ -41,9 +41,7 @@ local function reopen(job_key, lock, token, run)
       return
     end
     record = record_of_open(open, 'unknown', 'the store lost data: how it ended is not known')
-    if not ending(lock, open.token) then
-      remember(lock, open.token, 'I')
-    end
+    remember_interrupted(lock, open.token)
   end
   take_waiting(job, function(entry)
     return entry.at == at

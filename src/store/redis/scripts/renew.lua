@@ -16,7 +16,7 @@ for i = 1, (#ARGV - 1) / 3 do
   if value == token then
     redis.call('PEXPIRE', key, ARGV[3 * i + 1])
     reply = 'R'
-  elseif type(value) == 'table' and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
+  elseif type(value) == 'table' and not is_of_other_kind(value) then
     error(value)
   elseif value then
     reply = 'T'

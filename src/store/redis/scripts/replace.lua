@@ -58,8 +58,8 @@ if ARGV[new + 7] then
 end
 -- If their verdicts arrive later, they replace the records written here.
 for _, entry in ipairs(job.waiting) do
-  if entry.crashed and not ending(lock, entry.crashed.token) then
-    remember(lock, entry.crashed.token, 'I')
+  if entry.crashed then
+    remember_interrupted(lock, entry.crashed.token)
   end
 end
 save_job(job)

@@ -8,8 +8,7 @@ local job, last
 if ARGV[5] == 'occurrence' then
   job = redis.pcall('HMGET', KEYS[4], 'last', 'status', 'waiting', 'moved', 'fingerprints',
     'scheduled_at', 'token', 'host', 'run_id', 'attempt')
-  last = not job.err and job[1] and #job[1] <= 17 and string.find(job[1], '^%-?%d+$')
-    and tonumber(job[1])
+  last = not job.err and is_instant(job[1]) and tonumber(job[1])
   if last and tonumber(ARGV[8]) <= last and (job[3] or '') == '' and is_at_home(job[4])
     and string.find(job[5] or '', ' ' .. ARGV[12] .. '\n', 1, true)
     and last <= now + LEAD and tonumber(ARGV[9]) <= now + tonumber(ARGV[21]) then

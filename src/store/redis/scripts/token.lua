@@ -25,3 +25,19 @@ end
 local function is_number(value)
   return value and #value <= 17 and string.find(value, '^%d+$')
 end
+
+-- The same, for a number that may be negative.
+local function is_instant(value)
+  return value and #value <= 17 and string.find(value, '^%-?%d+$')
+end
+
+-- Whether an occurrence is decided that the watermark (last) has not passed, or one cannot be read. Those
+-- that it has passed stay in the list until others are added.
+local function has_beyond(instants, last)
+  for at in string.gmatch(instants or '', '[^ ]+') do
+    if not is_instant(at) or tonumber(at) > last then
+      return true
+    end
+  end
+  return false
+end

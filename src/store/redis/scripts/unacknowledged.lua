@@ -26,10 +26,7 @@ if not (job.open and job.open.token == ARGV[2]) or not is_history(KEYS[2]) then
   return 1
 end
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
-local record = {}
-for i = 1, newest and #newest[2] or 0, 2 do
-  record[newest[2][i]] = newest[2][i + 1]
-end
+local record = newest and fields_of(newest) or {}
 local at = tonumber(record.scheduled_at or '')
 if at and at > tonumber(ARGV[1]) and record.reason == OVERLAP then
   record.reason, record.by = short_reason(load_job(KEYS[1])), nil
