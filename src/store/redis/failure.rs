@@ -63,15 +63,23 @@ enum FailureKind {
 }
 
 impl RedisFailure {
-    pub(super) fn unreachable(detail: impl Into<ErrorDetail>) -> Self {
+    /// A failure of this kind, after which the connection is still usable.
+    fn new(kind: FailureKind, detail: impl Into<ErrorDetail>) -> Self {
         Self {
-            kind: FailureKind::Unreachable,
+            kind,
             detail: detail.into(),
-            rebuild: true,
+            rebuild: false,
             demoted: false,
             unknown_script: false,
             redirect: None,
             about: None,
+        }
+    }
+
+    pub(super) fn unreachable(detail: impl Into<ErrorDetail>) -> Self {
+        Self {
+            rebuild: true,
+            ..Self::new(FailureKind::Unreachable, detail)
         }
     }
 
@@ -102,35 +110,16 @@ impl RedisFailure {
     }
 
     pub(super) fn refused(detail: impl Into<ErrorDetail>) -> Self {
-        Self {
-            kind: FailureKind::Refused,
-            detail: detail.into(),
-            rebuild: false,
-            redirect: None,
-            demoted: false,
-            unknown_script: false,
-            about: None,
-        }
+        Self::new(FailureKind::Refused, detail)
     }
 
     /// The server is a replica, but must be a master.
     pub(super) fn replica(detail: impl Into<ErrorDetail>) -> Self {
-        Self {
-            kind: FailureKind::Replica,
-            ..Self::refused(detail)
-        }
+        Self::new(FailureKind::Replica, detail)
     }
 
     pub(super) fn corrupt(detail: impl Into<ErrorDetail>) -> Self {
-        Self {
-            kind: FailureKind::Corrupt,
-            detail: detail.into(),
-            rebuild: false,
-            redirect: None,
-            demoted: false,
-            unknown_script: false,
-            about: None,
-        }
+        Self::new(FailureKind::Corrupt, detail)
     }
 
     /// The failure is the fault of one key.
