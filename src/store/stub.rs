@@ -1,10 +1,35 @@
-//! Stores of unit tests that reply to a few requests only.
+//! Stores of unit tests that reply to a few requests only, and what hosts say of themselves there.
 
-use crate::store::StoreError;
+use crate::names::HostName;
+use crate::store::{Fingerprint, HostInfo, StoreError};
+use crate::time::Timestamp;
 
 /// The reply to a request that a test does not expect.
 pub(crate) fn away<T>() -> Result<T, StoreError> {
     Err(StoreError::unreachable("away".to_owned()))
+}
+
+/// What a daemon of this name says of itself that has nothing to report.
+pub(crate) fn host_info(name: &str) -> HostInfo {
+    HostInfo {
+        host: HostName::parse(name).expect("a name"),
+        config: Fingerprint("c".into()),
+        version: "0".to_owned(),
+        running: 0,
+        pid: 1,
+        draining: false,
+        started_at: Timestamp::EPOCH,
+        clock_offset_ms: None,
+        lacks: None,
+        held_back: Vec::new(),
+        nodes: None,
+        waits: None,
+        clock_wrong: None,
+        up: None,
+        namesake: None,
+        output: None,
+        http: None,
+    }
 }
 
 /// Implements [`Store`](crate::store::Store) with the given methods. The required methods that are named

@@ -10,6 +10,7 @@ use super::text;
 use crate::cli::times::Times;
 use crate::config;
 use crate::names::{HostName, JobName, RunId};
+use crate::store::stub::host_info;
 use crate::store::{
     CountsFrom, Entry, Fingerprint, Head, HostInfo, HostReport, JobReport, Kind, Listing, LockId,
     OpenRun, Outcome, Pause, Record, Standing, Summary,
@@ -106,23 +107,9 @@ fn entry(seen: Timestamp) -> Entry {
 fn up(name: &str, since: Timestamp) -> HostReport {
     HostReport {
         info: HostInfo {
-            host: host(name),
             config: Fingerprint("".into()),
-            version: "0".to_owned(),
-            running: 0,
-            pid: 1,
-            draining: false,
             started_at: since,
-            clock_offset_ms: None,
-            lacks: None,
-            held_back: Vec::new(),
-            nodes: None,
-            waits: None,
-            clock_wrong: None,
-            up: None,
-            namesake: None,
-            output: None,
-            http: None,
+            ..host_info(name)
         },
         seen_at: since,
     }

@@ -219,32 +219,19 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::HostName;
-    use crate::store::{Fingerprint, StoreNodes};
+    use crate::store::StoreNodes;
+    use crate::store::stub::host_info;
     use crate::time::Timestamp;
 
     fn host(name: &str, servers: &str, started: i64, waits: bool) -> HostInfo {
         HostInfo {
-            host: HostName::parse(name).unwrap(),
-            config: Fingerprint("c".into()),
-            version: "0".to_owned(),
-            running: 0,
-            pid: 1,
-            draining: false,
             started_at: Timestamp::from_secs(started),
-            clock_offset_ms: None,
-            lacks: None,
-            held_back: Vec::new(),
             nodes: Some(StoreNodes {
                 count: 3,
                 servers: servers.chars().map(String::from).collect(),
             }),
             waits: waits.then(|| LOOKING.to_owned()),
-            clock_wrong: None,
-            up: None,
-            namesake: None,
-            output: None,
-            http: None,
+            ..host_info(name)
         }
     }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::store::HostInfo;
+use crate::store::stub::host_info;
 use crate::time::{Timestamp, seconds_after_boot as at};
 
 fn name(text: &str) -> HostName {
@@ -13,23 +14,8 @@ fn list(text: &str) -> Fingerprint {
 fn report(host: &str, config: &str) -> HostReport {
     HostReport {
         info: HostInfo {
-            host: name(host),
             config: list(config),
-            version: "0".to_owned(),
-            running: 0,
-            pid: 1,
-            draining: false,
-            started_at: Timestamp::EPOCH,
-            clock_offset_ms: None,
-            lacks: None,
-            held_back: Vec::new(),
-            nodes: None,
-            waits: None,
-            clock_wrong: None,
-            up: None,
-            namesake: None,
-            output: None,
-            http: None,
+            ..host_info(host)
         },
         seen_at: Timestamp::EPOCH,
     }

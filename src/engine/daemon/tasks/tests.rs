@@ -7,7 +7,7 @@ use super::super::newcomer::Newcomer;
 use super::*;
 use crate::engine::spool::Spool;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
-use crate::store::stub::{away, stub_store};
+use crate::store::stub::{away, host_info, stub_store};
 use crate::store::{
     Beginning, Claim, ClaimReply, ClaimTarget, CountsFrom, Entry, Fingerprint, HostReport, Keeping,
     Listing, LockId, Standing,
@@ -57,10 +57,7 @@ stub_store! {
         async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
             let listing = self.listing.lock().expect("no holder panics");
             let report = |host: &HostName| HostReport {
-                info: HostInfo {
-                    host: host.clone(),
-                    ..word()
-                },
+                info: host_info(host.as_str()),
                 seen_at: Timestamp::EPOCH,
             };
             Ok(listing.entries.keys().map(report).collect())
@@ -104,7 +101,7 @@ fn bench(store: ScriptedStore) -> TaskBench {
         last_answer: LastAnswer::default(),
         siblings: Siblings::none(),
         earlier: Arc::default(),
-        reporter: Reporter::quiet(word().host),
+        reporter: Reporter::quiet(host_info("a").host),
     };
     TaskBench {
         link,
@@ -180,34 +177,17 @@ async fn claims_that_wait_for_their_turn_are_not_sent_to_a_store_that_is_down() 
     asking.abort_all();
 }
 
-fn word() -> HostInfo {
-    HostInfo {
-        host: HostName::parse("a").expect("a name"),
-        config: Fingerprint("c".into()),
-        version: "0".to_owned(),
-        running: 0,
-        pid: 1,
-        draining: false,
-        started_at: Timestamp::EPOCH,
-        clock_offset_ms: None,
-        lacks: None,
-        held_back: Vec::new(),
-        nodes: None,
-        waits: None,
-        clock_wrong: None,
-        up: None,
-        namesake: None,
-        output: None,
-        http: None,
-    }
-}
-
 /// Verdicts and claims that follow an outage go by the clock as it is then.
 #[tokio::test]
 async fn after_an_outage_the_clocks_are_compared_before_the_store_counts_as_up() {
     let mut bench = bench(ScriptedStore::default());
     let delay = Duration::from_millis(1);
-    let probing = tokio::spawn(bench.link.clone().probe(word(), Measure::First, delay));
+    let probing = tokio::spawn(
+        bench
+            .link
+            .clone()
+            .probe(host_info("a"), Measure::First, delay),
+    );
     // It takes requests again, and does not say what time it is: that is not enough.
     while bench.store.announced.load(Ordering::SeqCst) < 3 {
         assert!(!probing.is_finished(), "it counts as up, unmeasured");
@@ -308,7 +288,7 @@ async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() 
         fingerprint: newcomer.beginning.fingerprint.clone(),
         ttl: newcomer.beginning.ttl,
     };
-    let host = word().host;
+    let host = host_info("a").host;
     let store = Arc::clone(&bench.link.store);
     let reporter = bench.link.reporter.clone();
     let finisher = Finisher::start(store, Spool::of(&host, &settings), |_| {}, reporter);
@@ -319,7 +299,7 @@ async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() 
         clock: ClockTrust::Right,
         max_clock_skew: Duration::from_secs(30),
         first: None,
-        announces: Some(word()),
+        announces: Some(host_info("a")),
         waits_for_earlier: false,
     };
     let link = bench.link.clone();
