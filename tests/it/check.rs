@@ -27,8 +27,11 @@ fn the_example_is_right_and_every_job_of_it_is_shown() {
 fn a_wrong_list_exits_with_78_and_names_every_place() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("jobs.yaml");
-    let text =
-        "jobs:\n  - { name: a, evry: 5s, command: x }\n  - { name: b, every: 5, command: x }\n";
+    let text = "\
+jobs:
+  - { name: a, evry: 5s, command: x }
+  - { name: b, every: 5, command: x }
+";
     std::fs::write(&path, text).expect("a file");
     let path = path.display().to_string();
     let said = cronlatch(&["check", &path]).expect_code(78);

@@ -18,33 +18,83 @@ fn a_command_that_is_a_number_is_refused_with_the_way_to_write_it() {
     assert!(text.contains("or quote it: `command: \"5\"`"), "{text}");
 }
 
+/// Lists that are not YAML, or not a list of jobs. The third one has a tab.
+const NOT_YAML: &str = r#"jobs:
+  - name: a
+    schedule: * * * * *
+    command: x
+=====
+jobs:
+  - name: a
+    schedule: @daily
+    command: x
+=====
+jobs:
+	- name: a
+=====
+jobs:
+  - name: a
+    command: echo: b: c
+=====
+jobs:
+  - name: a
+    command: [a, b
+    every: 1h
+=====
+jobs:
+  - name: a
+    command: "a
+    every: 1h
+=====
+jobs:
+  - name: a
+   every: 1h
+=====
+jobs:
+  - name: a
+    every 1h
+    command: x
+=====
+jobs:
+  - *a
+=====
+jobs:
+  - name: !job a
+=====
+jobs: []
+---
+jobs: []
+=====
+jobs:
+  - [a]: b
+=====
+- name: a
+=====
+hello
+=====
+=====
+# nothing
+=====
+store: { sqlite: /x }
+=====
+jobs: 3
+=====
+jobs:
+  a: { every: 1h }
+=====
+jobs:
+  - a
+  - {}
+  -
+"#;
+
 #[test]
 fn what_is_not_yaml_is_explained() {
-    let all = [
-        "jobs:\n  - name: a\n    schedule: * * * * *\n    command: x\n",
-        "jobs:\n  - name: a\n    schedule: @daily\n    command: x\n",
-        "jobs:\n\t- name: a\n",
-        "jobs:\n  - name: a\n    command: echo: b: c\n",
-        "jobs:\n  - name: a\n    command: [a, b\n    every: 1h\n",
-        "jobs:\n  - name: a\n    command: \"a\n    every: 1h\n",
-        "jobs:\n  - name: a\n   every: 1h\n",
-        "jobs:\n  - name: a\n    every 1h\n    command: x\n",
-        "jobs:\n  - *a\n",
-        "jobs:\n  - name: !job a\n",
-        "jobs: []\n---\njobs: []\n",
-        "jobs:\n  - [a]: b\n",
-        "- name: a\n",
-        "hello\n",
-        "",
-        "# nothing\n",
-        "store: { sqlite: /x }\n",
-        "jobs: 3\n",
-        "jobs:\n  a: { every: 1h }\n",
-        "jobs:\n  - a\n  - {}\n  -\n",
-    ]
-    .map(|text| format!("{text}-----\n{}", errors(text)))
-    .join("\n=====\n");
-    insta::assert_snapshot!(all);
+    let all: Vec<String> = NOT_YAML
+        .split("=====\n")
+        .map(|text| format!("{text}-----\n{}", errors(text)))
+        .collect();
+    insta::assert_snapshot!(all.join("\n=====\n"));
 }
 
 #[test]

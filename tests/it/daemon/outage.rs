@@ -116,7 +116,11 @@ fn a_daemon_starts_without_its_store_and_says_that_it_waits() {
     let mut redis = RedisServer::start();
     redis.stop();
     let list = format!(
-        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: 'true', lock: {{ ttl: 2s }}, kill_grace: 0s }}\n",
+        "\
+store: {}
+jobs:
+  - {{ name: job, every: 1s, command: 'true', lock: {{ ttl: 2s }}, kill_grace: 0s }}
+",
         redis.url()
     );
     let mut daemon = Daemon::on("host", list).start();
@@ -132,7 +136,11 @@ fn an_answer_that_is_lost_is_asked_for_again_and_the_run_starts_once() {
     let proxy = Proxy::to(redis.port());
     let log = crate::support::RunLog::new();
     let list = format!(
-        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: '{}' }}\n",
+        "\
+store: {}
+jobs:
+  - {{ name: job, every: 1s, command: '{}' }}
+",
         redis.url_via(proxy.port()),
         log.job("0")
     );
@@ -156,7 +164,11 @@ fn a_claim_that_is_overtaken_by_its_copy_is_granted_to_nobody_afterwards() {
     let lock = "cronlatch:{job}:lock";
     redis.command(&["SET", lock, "other:1:run:token", "PX", "600000"]);
     let list = format!(
-        "store: {}\njobs:\n  - {{ name: job, every: 4s, on_overlap: wait, command: 'true' }}\n",
+        "\
+store: {}
+jobs:
+  - {{ name: job, every: 4s, on_overlap: wait, command: 'true' }}
+",
         redis.url_via(proxy.port()),
     );
     proxy.keep_back("occurrence");

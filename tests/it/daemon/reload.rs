@@ -119,7 +119,11 @@ fn a_list_that_cannot_be_used_is_refused_and_the_old_one_goes_on() {
     };
     replace(
         &list,
-        "jobs:\n  - { name: a, every: 0s, command: x }\n  - { nme: b }\n",
+        "\
+jobs:
+  - { name: a, every: 0s, command: x }
+  - { nme: b }
+",
     );
     refused(
         &mut daemon,
