@@ -12,12 +12,14 @@
 //! | [`world`] | a state: store, hosts, network, and what an onlooker remembers |
 //! | [`store`] | a request reaches the store |
 //! | [`host`] | what a host does |
-//! | [`search`] | steps, claims about every state, and the search |
+//! | [`search`] | steps, and claims about every state |
+//! | [`check`] | the search |
 //! | [`worlds`], [`defects`] | the tests |
 //! | [`votes`] | several nodes, of which a majority decides (`store::quorum`) |
 
 #[path = "../support/acceptor.rs"]
 mod acceptor;
+mod check;
 mod defects;
 mod host;
 mod ids;

@@ -1,8 +1,11 @@
-//! Steps, claims about every state, and the search.
+//! Steps, and claims about every state.
+
+use std::fmt::Write as _;
 
 use cronlatch::store::protocol::Key;
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property};
+use stateright::{Expectation, Model, Property};
 
+use crate::check::{self, Told};
 use crate::ids::{Tick, tick_of};
 use crate::rules::{CatchUp, Net, Rules};
 use crate::world::{As, Kept, Phase, Word, World, verdict};
@@ -308,61 +311,26 @@ fn nothing_silent(rules: &Rules, world: &World) -> bool {
     })
 }
 
-fn tell(path: Path<World, Step>) -> String {
-    let mut told = String::new();
-    for (world, step) in path.into_vec() {
+impl Told for Protocol {
+    fn tell(told: &mut String, world: &World, step: Option<&Step>) -> std::fmt::Result {
         let net: Vec<_> = world.net.iter().collect();
-        told += &format!("t={} net={net:?}\n", world.now);
+        writeln!(told, "t={} net={net:?}", world.now)?;
         match step {
-            Some(step) => told += &format!("  {step:?}\n"),
-            None => told += &format!("{world:#?}\n"),
+            Some(step) => writeln!(told, "  {step:?}"),
+            None => writeln!(told, "{world:#?}"),
         }
     }
-    told
-}
-
-/// Searches a world to the end: every claim holds, every sight is seen, and it is no smaller than
-/// it was meant to be.
-pub(crate) fn holds(rules: Rules, floor: usize) {
-    let begun = std::time::Instant::now();
-    let checker = Protocol(rules).checker().spawn_bfs().join();
-    assert!(checker.is_done(), "the search did not come to its end");
-    let states = checker.unique_state_count();
-    eprintln!("{states} states, {:?}", begun.elapsed());
-    for property in checker.model().properties() {
-        let found = checker.discovery(property.name);
-        match (property.expectation, found) {
-            (Expectation::Always | Expectation::Eventually, Some(path)) => {
-                panic!("not so: {}\n{}", property.name, tell(path))
-            }
-            (Expectation::Sometimes, None) => panic!("never seen: {}", property.name),
-            _ => {}
-        }
-    }
-    assert!(
-        states >= floor,
-        "only {states} states: the world has shrunk"
-    );
 }
 
 /// A counterexample: its states, and the step out of each.
-pub(crate) type Story = Vec<(World, Option<Step>)>;
+pub(crate) type Story = check::Story<Protocol>;
 
-/// Searches a world with a mechanism taken out until a claim is seen to fail, and in this way.
+/// As [`check::holds`], for as many steps as there are.
+pub(crate) fn holds(rules: Rules, floor: usize) {
+    check::holds(Protocol(rules), usize::MAX, floor);
+}
+
+/// As [`check::fails`].
 pub(crate) fn fails(rules: Rules, claim: &'static str, shape: impl Fn(&Story) -> bool) {
-    let begun = std::time::Instant::now();
-    let until = HasDiscoveries::AnyOf([claim].into());
-    let checker = Protocol(rules)
-        .checker()
-        .finish_when(until)
-        .spawn_bfs()
-        .join();
-    let states = checker.unique_state_count();
-    let Some(path) = checker.discovery(claim) else {
-        panic!("{states} states, and no counterexample to: {claim}");
-    };
-    eprintln!("{states} states, {:?}", begun.elapsed());
-    let story: Story = path.clone().into_vec();
-    assert!(shape(&story), "not as expected: {claim}\n{}", tell(path));
-    eprintln!("not so: {claim}\n{}", tell(path));
+    check::fails(Protocol(rules), claim, shape);
 }

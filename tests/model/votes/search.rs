@@ -1,9 +1,12 @@
-//! Steps, claims about every state, and the search.
+//! Steps, and claims about every state.
+
+use std::fmt::Write as _;
+
+use cronlatch::store::quorum::{Ballot, PrepareMode, PrepareReply, merge};
+use stateright::{Expectation, Model, Property};
 
 use crate::acceptor::{Acceptor, ServerNow};
-use cronlatch::store::quorum::{Ballot, PrepareMode, PrepareReply, merge};
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property};
-
+use crate::check::{self, Told};
 use crate::ids::{clock, tick_of};
 use crate::search::{G1, G2, G5, G6, G7};
 use crate::votes::host::Asked;
@@ -227,61 +230,30 @@ fn nothing_silent(rules: &Rules, world: &World) -> bool {
     })
 }
 
-/// A counterexample: its states, and the step out of each.
-pub(super) type Story = Vec<(World, Option<Step>)>;
-
-fn tell(path: Path<World, Step>) -> String {
-    let mut told = String::new();
-    for (world, step) in path.into_vec() {
-        told += &format!("t={} {step:?}\n", world.now);
-        if step.is_none() {
-            told += &format!("{world:#?}\n");
+impl Told for Votes {
+    fn tell(told: &mut String, world: &World, step: Option<&Step>) -> std::fmt::Result {
+        writeln!(told, "t={} {step:?}", world.now)?;
+        match step {
+            Some(_) => Ok(()),
+            None => writeln!(told, "{world:#?}"),
         }
     }
-    told
 }
 
-/// Searches to the end: every claim holds, every sight is seen, and the world is no smaller than
-/// it was meant to be.
+/// A counterexample: its states, and the step out of each.
+pub(super) type Story = check::Story<Votes>;
+
+/// As [`check::holds`], for as many steps as there are.
 pub(super) fn holds(rules: Rules, floor: usize) {
     holds_for(rules, usize::MAX, floor);
 }
 
 /// As [`holds`], but for so many steps only.
 pub(super) fn holds_for(rules: Rules, steps: usize, floor: usize) {
-    let begun = std::time::Instant::now();
-    let checker = Votes(rules).checker();
-    let checker = checker.target_max_depth(steps).spawn_bfs().join();
-    let states = checker.unique_state_count();
-    eprintln!("{states} states, {:?}", begun.elapsed());
-    for property in checker.model().properties() {
-        let found = checker.discovery(property.name);
-        match (property.expectation, found) {
-            (Expectation::Always | Expectation::Eventually, Some(path)) => {
-                panic!("not so: {}\n{}", property.name, tell(path))
-            }
-            (Expectation::Sometimes, None) => panic!("never seen: {}", property.name),
-            _ => {}
-        }
-    }
-    assert!(checker.is_done(), "the search did not come to its end");
-    assert!(
-        states >= floor,
-        "only {states} states: the world has shrunk"
-    );
+    check::holds(Votes(rules), steps, floor);
 }
 
-/// Searches a world with a mechanism taken out until a claim is seen to fail, and in this way.
+/// As [`check::fails`].
 pub(super) fn fails(rules: Rules, claim: &'static str, shape: impl Fn(&Story) -> bool) {
-    let begun = std::time::Instant::now();
-    let until = HasDiscoveries::AnyOf([claim].into());
-    let checker = Votes(rules).checker().finish_when(until).spawn_bfs().join();
-    let states = checker.unique_state_count();
-    let Some(path) = checker.discovery(claim) else {
-        panic!("{states} states, and no counterexample to: {claim}");
-    };
-    eprintln!("{states} states, {:?}", begun.elapsed());
-    let story: Story = path.clone().into_vec();
-    assert!(shape(&story), "not as expected: {claim}\n{}", tell(path));
-    eprintln!("not so: {claim}\n{}", tell(path));
+    check::fails(Votes(rules), claim, shape);
 }
