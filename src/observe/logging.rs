@@ -2,16 +2,18 @@
 //! to it, else to standard error.
 
 use std::fmt;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
-use tracing::{Event, Subscriber};
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Event, Subscriber};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::filter::Filter;
 use super::journal::{Journal, priority};
 use super::stderr::Stderr;
 
@@ -66,94 +68,65 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    fn as_str(self) -> &'static str {
+    pub(super) fn filter(self) -> LevelFilter {
         match self {
-            Self::Off => "off",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
+            Self::Off => LevelFilter::OFF,
+            Self::Error => LevelFilter::ERROR,
+            Self::Warn => LevelFilter::WARN,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Trace => LevelFilter::TRACE,
         }
     }
 }
-
-/// What is never logged: the URLs and headers of notifications, which the library logs when it is
-/// asked for details, are secrets.
-const HIDDEN: &str = ",ureq=warn,ureq_proto=warn";
 
 impl LogArgs {
     /// Sends the log to the journal or to standard error, as these options and the service manager say.
     /// Once per process; a later call changes nothing.
     pub fn start(&self) {
+        let rust_log = std::env::var_os("RUST_LOG").unwrap_or_default();
+        let Filter { targets, faults } = Filter::new(self.log_level, &rust_log.to_string_lossy());
+        if !faults.is_empty() {
+            // By a filter of its own: `RUST_LOG` may hide warnings otherwise.
+            let level = self.log_level.map_or(LevelFilter::WARN, LogLevel::filter);
+            let log = self.to_destination(Targets::new().with_default(level));
+            tracing::dispatcher::with_default(&log, || {
+                for fault in faults {
+                    tracing::warn!("{fault}");
+                }
+            });
+        }
+        // A test, or a program that uses the library, may have set a subscriber before.
+        drop(self.to_destination(targets).try_init());
+    }
+
+    /// A log of what the filter lets through.
+    fn to_destination(&self, filter: Targets) -> Dispatch {
+        let registry = tracing_subscriber::registry().with(filter);
         if self.log_format == LogFormat::Text
             && is_journal()
             && is_socket()
             && let Ok(journal) = Journal::open()
         {
-            let registry = tracing_subscriber::registry().with(self.filter());
-            // As below.
-            drop(registry.with(journal).try_init());
-            return;
+            return registry.with(journal).into();
         }
         let colours = self.log_format == LogFormat::Text && !is_journal() && wants_colour();
-        let registry = tracing_subscriber::registry().with(self.filter());
         let lines = tracing_subscriber::fmt::layer()
             .with_writer(move || Stderr { colours })
             .with_target(false);
-        let started = match self.log_format {
+        match self.log_format {
             LogFormat::Json => {
                 let lines = lines.json().flatten_event(true);
                 let lines = lines.with_current_span(false).with_span_list(false);
-                registry.with(lines).try_init()
+                registry.with(lines).into()
             }
             LogFormat::Text if is_journal() => {
                 let lines = lines.with_ansi(false).event_format(ForJournal::new());
-                registry.with(lines).try_init()
+                registry.with(lines).into()
             }
-            LogFormat::Text => registry.with(lines.with_ansi(colours)).try_init(),
-        };
-        // A test, or a program that uses the library, may have set a subscriber before.
-        drop(started);
+            LogFormat::Text => registry.with(lines.with_ansi(colours)).into(),
+        }
     }
-
-    /// Our own lines from the wanted level on, those of libraries from `warn` on. Unless a level was asked for
-    /// explicitly, `RUST_LOG` comes after and wins for the targets that it names: a level without a target is
-    /// for libraries.
-    fn filter(&self) -> Targets {
-        let level = self.log_level.unwrap_or(LogLevel::Info).as_str();
-        let least = if self.log_level == Some(LogLevel::Off) {
-            "off"
-        } else {
-            "warn"
-        };
-        let ours = format!("{least},cronlatch={level}");
-        let rust_log = std::env::var("RUST_LOG").unwrap_or_default();
-        let wanted = match (self.log_level, rust_log.as_str()) {
-            (_, "") => ours.clone(),
-            (None, said) => format!("{ours},{said}"),
-            (Some(_), said) => format!("{said},{ours}"),
-        };
-        let wanted = format!("{wanted}{HIDDEN}");
-        targets(&wanted).unwrap_or_else(|error| {
-            // Without a panic if nobody reads it.
-            let mut stderr = anstream::stderr().lock();
-            let _ = writeln!(stderr, "ignoring RUST_LOG, which is not valid: {error}");
-            targets(&ours).unwrap_or_default()
-        })
-    }
-}
-
-/// The filter of directives such as `info`, `cronlatch::engine=debug` or `redis`, separated by commas; of two
-/// for the same target the later one wins. Spans cannot be named, because the program has none. That
-/// needs no regular expressions, which are half a megabyte of code.
-fn targets(text: &str) -> Result<Targets, ParseError> {
-    let directives = text.split(',').map(str::trim).filter(|d| !d.is_empty());
-    let full = directives.map(|directive| match directive.strip_suffix('=') {
-        Some(target) => format!("{target}=trace"),
-        None => directive.to_owned(),
-    });
-    full.collect::<Vec<_>>().join(",").parse()
 }
 
 fn wants_colour() -> bool {
@@ -204,43 +177,5 @@ where
     ) -> fmt::Result {
         write!(writer, "<{}>", priority(*event.metadata().level()))?;
         self.0.format_event(context, writer, event)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tracing::Level;
-
-    use super::*;
-
-    #[test]
-    fn a_filter_names_targets_and_levels_and_the_later_one_wins() {
-        let filter =
-            targets("warn,cronlatch=info, CRONLATCH::engine=Debug,,redis,cronlatch=error,")
-                .unwrap();
-        assert!(filter.would_enable("tokio", &Level::WARN));
-        assert!(!filter.would_enable("tokio", &Level::INFO));
-        assert!(filter.would_enable("cronlatch::store", &Level::ERROR));
-        assert!(!filter.would_enable("cronlatch::store", &Level::WARN));
-        assert!(filter.would_enable("CRONLATCH::engine::core", &Level::DEBUG));
-        assert!(filter.would_enable("redis::aio", &Level::TRACE));
-    }
-
-    #[test]
-    fn a_level_is_a_number_or_nothing_as_well() {
-        let filter = targets("2,cronlatch=4,ureq=").unwrap();
-        assert!(filter.would_enable("tokio", &Level::WARN));
-        assert!(!filter.would_enable("tokio", &Level::INFO));
-        assert!(filter.would_enable("cronlatch", &Level::DEBUG));
-        assert!(!filter.would_enable("cronlatch", &Level::TRACE));
-        assert!(filter.would_enable("ureq", &Level::TRACE));
-        assert!(targets("").is_ok());
-        for wrong in [
-            "cronlatch=loud",
-            "cronlatch=debug=info",
-            "cronlatch[{job=debug",
-        ] {
-            assert!(targets(wrong).is_err(), "{wrong}");
-        }
     }
 }

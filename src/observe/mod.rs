@@ -1,5 +1,6 @@
 //! The daemon's log.
 
+mod filter;
 mod health_file;
 mod journal;
 mod logging;

@@ -629,3 +629,28 @@ fn without_a_store_named_it_says_nothing_of_its_own_unless_asked() {
     let said = exec(&["--log-level", "debug"]).stderr;
     assert!(said.contains("the lock holds on this host only"), "{said}");
 }
+
+#[test]
+fn rust_log_sets_the_level_of_everything_and_a_mistake_in_it_is_named() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let exec = |rust_log: &str| {
+        let mut exec = command(BINARY);
+        exec.args(["exec", "--log-format=json", "--lock", "a", "--", "true"]);
+        exec.env("STATE_DIRECTORY", dir.path())
+            .env("RUST_LOG", rust_log);
+        output(exec).expect_code(0).stderr
+    };
+    let detail = "the lock holds on this host only";
+    for all in ["debug", "cronlatch=debug", "error,cronlatch::cli=trace"] {
+        let said = exec(all);
+        assert!(said.contains(detail), "{all}: {said}");
+        assert!(!said.contains("RUST_LOG"), "{all}: {said}");
+    }
+    assert_eq!(exec("warn"), "");
+    // Also if what is left of it hides warnings.
+    let said = exec("error,cronlatch=debgu");
+    let line: serde_json::Value = serde_json::from_str(&said).expect("one line of the log");
+    assert_eq!(line["level"], "WARN");
+    let message = line["message"].as_str().expect("a message");
+    assert!(message.contains("did you mean `debug`?"), "{message}");
+}
