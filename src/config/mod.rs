@@ -72,7 +72,7 @@ pub(crate) use self::environment::{
     CLOCK_FILES, OUTPUT_DIRECTORY, SPOOL_FILES, machine_time_zone, state_directory,
 };
 pub use self::environment::{embedded_store, machine_host_name};
-pub(crate) use self::fingerprint::{changed_fields, listed_jobs};
+pub(crate) use self::fingerprint::{changed_fields, is_unchanged, listed_jobs};
 pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::http::{HttpSettings, ListenAddress};
 pub use self::model::{

@@ -67,6 +67,11 @@ fn the_address_of_a_target_does_not_matter_hosts_may_reach_it_by_different_names
         of(&format!("notify: {{ a: {{ slack: '{url}' }} }}\n{job}"))
     };
     assert_eq!(with("https://a/1"), with("https://b/2"));
+    let of_ping = |url: &str| list(&job(&format!("ping: {url}"))).jobs.remove(0);
+    let (one, other) = (of_ping("https://a/1"), of_ping("https://a/2"));
+    assert_ne!(one.alerts, other.alerts);
+    assert!(crate::config::is_unchanged(&one, &other));
+    assert!(crate::config::changed_fields(&one, &other).is_empty());
 }
 
 #[test]
@@ -123,8 +128,17 @@ fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
         "long_after: 2m",
         "expect_success_within: 2m",
     ];
+    let plain = list(&job("")).jobs.remove(0);
     for fields in changes {
         let text = job(fields);
+        let changed = list(&text).jobs.remove(0);
+        for (one, other) in [(&plain, &changed), (&changed, &plain)] {
+            let named = crate::config::changed_fields(one, other);
+            let is_unchanged = crate::config::is_unchanged(one, other);
+            assert_eq!(is_unchanged, named.is_empty(), "{fields}");
+            assert_eq!(is_unchanged, fields.is_empty(), "{fields}");
+        }
+        assert!(crate::config::is_unchanged(&changed, &list(&text).jobs[0]));
         if let Some(same) = seen.insert(of(&text), fields.to_owned()) {
             panic!("{same:?} and {fields:?} have the same fingerprint");
         }

@@ -12,7 +12,7 @@ use super::fleet::OwnList;
 use super::requests::UnscheduledJobs;
 use super::shutdown::counted;
 use super::{Daemon, by_name};
-use crate::config::{Job, JobList, OutputPolicy, changed_fields};
+use crate::config::{Job, JobList, OutputPolicy, changed_fields, is_unchanged};
 use crate::engine::core::{ClaimContext, Event, JobIx, LaneChange, ListedJob, NewList, Policy};
 use crate::names::JobName;
 use crate::notify::{NotifiedList, TargetChange};
@@ -36,6 +36,19 @@ struct ListChanges {
 }
 
 impl ListChanges {
+    /// Notes whether a job has changed, and in what.
+    fn compare(&mut self, old: &Job, new: &Job) {
+        if is_unchanged(old, new) {
+            self.unchanged += 1;
+        } else if self.changed.len() < NAMES_SHOWN {
+            let fields = changed_fields(old, new).join(", ");
+            self.changed.push(format!("{}: {fields}", new.name));
+        } else {
+            // Only counted: naming the fields of each job of a long list would take seconds.
+            self.changed.push(String::new());
+        }
+    }
+
     /// In one line.
     fn text(&self) -> String {
         let mut text = String::new();
@@ -198,14 +211,7 @@ impl Daemon {
             let before = former.remove(&job.name);
             let old = before.and_then(|place| Some((place, self.jobs.get(&place)?)));
             let (change, kept) = if let Some((place, old)) = old {
-                let fields = changed_fields(old, &job);
-                if fields.is_empty() {
-                    changes.unchanged += 1;
-                } else {
-                    changes
-                        .changed
-                        .push(format!("{}: {}", job.name, fields.join(", ")));
-                }
+                changes.compare(old, &job);
                 change_of(place, old, &job)
             } else {
                 changes.added.push(job.name.to_string());
