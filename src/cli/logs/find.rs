@@ -1,18 +1,24 @@
 //! Finds the run that is meant, and the host that ran it, as far as the store knows.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::WantedRun;
 use crate::cli::{Failure, Target, output};
 use crate::config::{JobList, KeepOutput, OutputPolicy, Scope};
 use crate::names::{HostName, JobName, LockName};
 use crate::store::{HostReport, Lock, Outcome, Record, Store, StoreError, StoreSettings};
+use crate::time::Timestamp;
 
 /// How many records of a job are searched for a run.
 const RECORDS_SEARCHED: usize = 100_000;
 /// How many records of a job are read to find its newest run. Records of skipped occurrences lie between those of
 /// runs; a run before more of them is not found.
 pub(super) const NEWEST: usize = 50;
+
+/// A run that was granted longer ago has its file, if it is to have one: it is created a second after the start.
+/// Generous, because hosts are slow and clocks differ.
+const YOUNG: Duration = Duration::from_secs(5);
 
 /// A run that the store knows.
 #[derive(Debug)]
@@ -35,7 +41,10 @@ pub(super) struct FleetRun {
 /// How far a run is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RunState {
-    InProgress,
+    InProgress {
+        /// When the store granted it, by the store's clock.
+        since: Timestamp,
+    },
     Ended {
         outcome: Outcome,
         /// The last lines.
@@ -44,6 +53,14 @@ pub(super) enum RunState {
 }
 
 impl FleetRun {
+    /// Whether it may have a file in a moment, because it is in progress and has just begun.
+    pub(super) fn awaits_file(&self, now: Timestamp) -> bool {
+        match self.state {
+            RunState::InProgress { since } => now.since(since) < YOUNG,
+            RunState::Ended { .. } => false,
+        }
+    }
+
     /// Whether its host has no file, by the list at hand: by default runs that succeeded have none.
     pub(super) fn has_no_file(&self) -> bool {
         let RunState::Ended { outcome, .. } = &self.state else {
@@ -179,7 +196,8 @@ impl Search<'_> {
             .filter_map(|report| report.open)
             .map(|open| {
                 let run_id = open.run_id.to_string();
-                self.found_run(job, (run_id, open.by), RunState::InProgress)
+                let since = open.started_at;
+                self.found_run(job, (run_id, open.by), RunState::InProgress { since })
             })
             .collect();
         let history = self.store.history(job, lock, limit).await?;
@@ -226,5 +244,39 @@ impl Search<'_> {
             host,
             state,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_state(state: RunState) -> FleetRun {
+        FleetRun {
+            job: JobName::parse("job").unwrap(),
+            run_id: "run".to_owned(),
+            host: "host".to_owned(),
+            state,
+            directory: None,
+            http: None,
+            is_live: true,
+            keep: KeepOutput::Failures,
+        }
+    }
+
+    #[test]
+    fn only_a_run_in_progress_that_has_just_begun_may_get_a_file_in_a_moment() {
+        let since = Timestamp::from_secs(1000);
+        let run = in_state(RunState::InProgress { since });
+        // Its clock may be behind that of the store.
+        for now in [999, 1000, 1004] {
+            assert!(run.awaits_file(Timestamp::from_secs(now)), "{now}");
+        }
+        assert!(!run.awaits_file(Timestamp::from_secs(1005)));
+        let ended = in_state(RunState::Ended {
+            outcome: Outcome::Failed,
+            tail: None,
+        });
+        assert!(!ended.awaits_file(since));
     }
 }

@@ -14,6 +14,7 @@ use super::{Failure, Target, output};
 use crate::config::state_directory;
 use crate::names::{HostName, JobName};
 use crate::output::{Progress, RunReader, SILENT_FOR, StoredRun, directory_in};
+use crate::time::Timestamp;
 use find::{FleetRun, NEWEST, RunState};
 use remote::{Printed, RemoteLogs};
 pub(super) use serve::over_http;
@@ -73,7 +74,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     match find::in_fleet(&args.target, (list.as_ref(), &settings), &host, &wanted) {
-        Ok(Some(found)) => show_found(args, &host, here.as_deref(), &found),
+        Ok(Some(found)) => {
+            let again = || find::in_fleet(&args.target, (list.as_ref(), &settings), &host, &wanted);
+            show_found(args, &host, here.as_deref(), found, again)
+        }
         Ok(None) => {
             args.target.warn_if_guessed(list.as_ref(), &settings);
             let store = settings.shown();
@@ -114,30 +118,39 @@ fn show_found(
     args: &Args,
     host: &HostName,
     here: Option<&Path>,
-    found: &FleetRun,
+    mut found: FleetRun,
+    again: impl Fn() -> Result<Option<FleetRun>, Failure>,
 ) -> Result<ExitCode, Failure> {
     let is_here = found.host == host.as_str();
-    let announced = found.directory.as_ref().filter(|_| is_here);
-    let announced = announced.map(PathBuf::as_path);
-    let directories: Vec<&Path> = here.into_iter().chain(announced).collect();
+    let announced = found.directory.clone().filter(|_| is_here);
+    let directories: Vec<&Path> = here.into_iter().chain(announced.as_deref()).collect();
+    let run_id = found.run_id.clone();
     let look = || {
         let mut looks = directories
             .iter()
-            .map(|directory| stored_run(directory, &found.run_id));
+            .map(|directory| stored_run(directory, &run_id));
         looks.find_map(Result::transpose).transpose()
     };
     // While it has written nothing, its file is created a little later.
     let created_by = Instant::now() + SILENT_FOR + LOOK_EVERY;
-    let may_be_created = || found.state == RunState::InProgress && Instant::now() < created_by;
+    let may_be_created =
+        |found: &FleetRun| found.awaits_file(Timestamp::now()) && Instant::now() < created_by;
     loop {
         if let Some(stored) = look()? {
             return print(args, &stored);
         }
-        if !is_here || !may_be_created() {
+        if !is_here || !may_be_created(&found) {
             break;
         }
         std::thread::sleep(LOOK_EVERY);
+        // It may have ended without output; it then gets no file.
+        if let Ok(Some(now)) = again()
+            && now.run_id == run_id
+        {
+            found = now;
+        }
     }
+    let found = &found;
     if !is_here
         && !found.has_no_file()
         && let (Some(address), Some(token_file)) = (&found.http, &args.token_file)
@@ -147,7 +160,7 @@ fn show_found(
         let printed = loop {
             let to = (&mut printer, args.stream);
             let printed = remote.print(&found.run_id, to, args.follow)?;
-            if !matches!(printed, Printed::NotKept) || !may_be_created() {
+            if !matches!(printed, Printed::NotKept) || !may_be_created(found) {
                 break printed;
             }
             std::thread::sleep(LOOK_EVERY);
