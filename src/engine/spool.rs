@@ -1,17 +1,20 @@
 //! Results of runs that outlive the daemon: written to disk while the store does not accept them, delivered
 //! after the daemon's next start.
 //!
-//! One file per host, JSON lines, replaced as a whole; a run by hand whose record does not arrive
-//! leaves a file of its own, for two processes cannot replace one file. The daemon reads all of
-//! them at its start. A result delivered twice is recorded once, for the store knows its token.
+//! One file per host and store, JSON lines, replaced as a whole: two processes cannot replace one file, and
+//! daemons of a host that use different stores may share a state directory. For the same reason a run by hand
+//! whose record does not arrive leaves a file of its own. The daemon reads all of them at its start. A result
+//! delivered twice is recorded once, because the store knows its token.
 
 mod file;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::config::{self, SPOOL_FILES};
 use crate::names::{HostName, JobName, RunId, Token};
@@ -23,6 +26,8 @@ pub(crate) struct Spool {
     path: Option<PathBuf>,
     /// Files that runs by hand have left; what is in them goes into `path`.
     left: Vec<PathBuf>,
+    /// Files of a version in which all stores of a host had one. Results for other stores stay there.
+    former: Vec<PathBuf>,
     store: String,
 }
 
@@ -43,14 +48,19 @@ struct SpoolLine {
 impl Spool {
     /// Returns the spool of a host's daemon for a store. Its file lies in the state directory.
     pub(crate) fn of(host: &HostName, settings: &StoreSettings) -> Self {
-        let mut spool = Self::named(&format!("{SPOOL_FILES}{host}.jsonl"), settings);
-        spool.left = spool.path.as_deref().map(left_by_hand).unwrap_or_default();
+        let mut spool = Self::named(host, "", settings);
+        if let Some(path) = &spool.path {
+            spool.left = left_by_hand(path);
+            let former = path.with_file_name(format!("{SPOOL_FILES}{host}.jsonl"));
+            spool.former = left_by_hand(&former);
+            spool.former.insert(0, former);
+        }
         spool
     }
 
     /// The spool of one run by hand: the next daemon of the host delivers it.
     pub(crate) fn of_run(host: &HostName, run_id: &RunId, settings: &StoreSettings) -> Self {
-        Self::named(&format!("{SPOOL_FILES}{host}@{run_id}.jsonl"), settings)
+        Self::named(host, &format!("@{run_id}"), settings)
     }
 
     /// Where it lies; `None` when this process has no place for one.
@@ -64,7 +74,7 @@ impl Spool {
         place.display().to_string()
     }
 
-    fn named(file: &str, settings: &StoreSettings) -> Self {
+    fn named(host: &HostName, run: &str, settings: &StoreSettings) -> Self {
         let (store, beside) = if let StoreSettings::Sqlite { path } = settings {
             (settings.shown(), Some(path.clone()))
         } else {
@@ -82,9 +92,11 @@ impl Spool {
                 embedded,
             )
         };
+        let file = format!("{SPOOL_FILES}{host}+{}{run}.jsonl", short_digest(&store));
         Self {
             path: beside.map(|path| path.with_file_name(file)),
             left: Vec::new(),
+            former: Vec::new(),
             store,
         }
     }
@@ -93,7 +105,10 @@ impl Spool {
     ///
     /// Reports what cannot be read, and puts damaged lines aside: the next [`Self::keep`] drops them.
     pub(crate) fn load(&self) -> Vec<Finish> {
-        let (lines, faults) = self.read();
+        let (mut lines, mut faults) = read(self.path.iter().chain(&self.left));
+        let (formerly, more) = read(&self.former);
+        lines.extend(formerly);
+        faults.extend(more);
         for fault in &faults {
             tracing::warn!("{}", fault.text);
             if let Err(error) = fault.put_aside() {
@@ -123,39 +138,64 @@ impl Spool {
             };
         };
         let others = |line: &SpoolLine| line.store != self.store;
-        let (lines, _) = self.read();
+        let (lines, _) = read(self.path.iter().chain(&self.left));
         let mut lines: Vec<SpoolLine> = lines.into_iter().filter(others).collect();
         lines.extend(undelivered.iter().map(|f| SpoolLine::of(f, &self.store)));
-        if lines.is_empty() {
-            return self
-                .left
-                .iter()
-                .chain([path])
-                .try_for_each(|file| file::remove(file));
-        }
-        let mut text = Vec::new();
-        for line in &lines {
-            serde_json::to_writer(&mut text, line)?;
-            text.push(b'\n');
-        }
-        file::replace(path, &text)?;
+        write(path, &lines)?;
         // Only now: what was in them is in the one file, or delivered.
-        self.left.iter().try_for_each(|file| file::remove(file))
+        self.left.iter().try_for_each(|file| file::remove(file))?;
+        self.former.iter().try_for_each(|file| self.leave(file))
     }
 
-    /// All lines that can be read, and what is wrong with the others.
-    fn read(&self) -> (Vec<SpoolLine>, Vec<Fault>) {
-        let (mut lines, mut faults) = (Vec::new(), Vec::new());
-        for file in self.path.iter().chain(&self.left) {
-            for read in lines_of(file) {
-                match read {
-                    Ok(line) => lines.push(line),
-                    Err(fault) => faults.push(fault),
-                }
-            }
+    /// Takes the results for this store out of a former file. Its damaged lines have been put aside.
+    fn leave(&self, file: &PathBuf) -> io::Result<()> {
+        let (mut lines, faults) = read([file]);
+        if faults.iter().any(|fault| fault.line.is_none()) {
+            // It cannot be read.
+            return Ok(());
         }
-        (lines, faults)
+        let before = lines.len();
+        lines.retain(|line| line.store != self.store);
+        if lines.len() < before || lines.is_empty() {
+            write(file, &lines)?;
+        }
+        Ok(())
     }
+}
+
+/// All lines of these files that can be read, and what is wrong with the others.
+fn read<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> (Vec<SpoolLine>, Vec<Fault>) {
+    let (mut lines, mut faults) = (Vec::new(), Vec::new());
+    for read in files.into_iter().flat_map(|file| lines_of(file)) {
+        match read {
+            Ok(line) => lines.push(line),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    (lines, faults)
+}
+
+/// Replaces a file; one without lines is removed.
+fn write(path: &Path, lines: &[SpoolLine]) -> io::Result<()> {
+    if lines.is_empty() {
+        return file::remove(path);
+    }
+    let mut text = Vec::new();
+    for line in lines {
+        serde_json::to_writer(&mut text, line)?;
+        text.push(b'\n');
+    }
+    file::replace(path, &text)
+}
+
+/// Eight hexadecimal digits that tell the stores of a host apart in the names of files. Each line names its store,
+/// so two stores with the same digits do no harm.
+fn short_digest(store: &str) -> String {
+    let digest = Sha256::digest(store);
+    digest.iter().take(4).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Returns the files of manual runs in the directory of the daemon's own file.

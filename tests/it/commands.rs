@@ -198,7 +198,7 @@ fn the_record_of_a_run_by_hand_that_the_store_does_not_take_is_kept_and_delivere
         let files = fs::read_dir(site.dir.path()).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         names
-            .filter(|name| name.starts_with("undelivered-here@"))
+            .filter(|name| name.starts_with("undelivered-here+") && name.contains('@'))
             .count()
     };
     assert!(said.contains("it is kept in") && kept() == 1, "{said}");

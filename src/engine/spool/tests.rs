@@ -7,6 +7,7 @@ fn spool(dir: &tempfile::TempDir, store: &str) -> Spool {
     Spool {
         path: Some(dir.path().join("deep/undelivered-a.jsonl")),
         left: Vec::new(),
+        former: Vec::new(),
         store: store.to_owned(),
     }
 }
@@ -70,6 +71,79 @@ fn what_runs_by_hand_have_left_is_the_daemons_and_of_no_other_host() {
     Spool::of(&a, &settings).clear();
     assert_eq!(Spool::of(&a, &settings).load(), []);
     assert_eq!(Spool::of(&other, &settings).load(), kept[2..]);
+}
+
+fn sqlite(dir: &tempfile::TempDir, file: &str) -> StoreSettings {
+    StoreSettings::Sqlite {
+        path: dir.path().join(file),
+    }
+}
+
+#[test]
+fn daemons_of_a_host_with_different_stores_write_to_files_of_their_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let host = HostName::parse("a").expect("a name");
+    let [one, two] = ["one.db", "two.db"].map(|file| sqlite(&dir, file));
+    let kept = [finish("x"), finish("y")];
+    let by_hand = Spool::of_run(&host, &RunId::new(), &two);
+    by_hand.keep(&kept[1..]).expect("it can be written");
+    let first = Spool::of(&host, &one);
+    assert_ne!(first.path, Spool::of(&host, &two).path);
+    first.keep(&kept[..1]).expect("it can be written");
+    first.clear();
+    // It may not move the result that the other store is to have: that daemon may be up already.
+    assert!(by_hand.path().is_some_and(Path::exists));
+    assert_eq!(Spool::of(&host, &two).load(), kept[1..]);
+}
+
+#[test]
+fn what_a_version_with_one_file_for_all_stores_has_left_goes_to_the_store_of_each_result() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let host = HostName::parse("a").expect("a name");
+    let [one, two] = ["one.db", "two.db"].map(|file| sqlite(&dir, file));
+    let kept = [finish("x"), finish("y"), finish("z")];
+    let all = dir.path().join("undelivered-a.jsonl");
+    let by_hand = dir.path().join("undelivered-a@01a2.jsonl");
+    for (settings, file, finish) in [(&one, &all, 0), (&two, &all, 1), (&one, &by_hand, 2)] {
+        let former = Spool {
+            path: Some(file.clone()),
+            left: Vec::new(),
+            former: Vec::new(),
+            store: Spool::of(&host, settings).store,
+        };
+        former
+            .keep(&kept[finish..=finish])
+            .expect("it can be written");
+    }
+    let first = Spool::of(&host, &one);
+    let ours = [kept[0].clone(), kept[2].clone()];
+    assert_eq!(first.load(), ours);
+    assert!(
+        all.exists() && by_hand.exists(),
+        "nothing is kept elsewhere yet"
+    );
+    first.keep(&ours[1..]).expect("it can be written");
+    assert!(!by_hand.exists());
+    assert_eq!(Spool::of(&host, &one).load(), ours[1..]);
+    let second = Spool::of(&host, &two);
+    assert_eq!(second.load(), kept[1..2]);
+    second.clear();
+    assert!(!all.exists());
+    assert_eq!(Spool::of(&host, &one).load(), ours[1..]);
+}
+
+#[test]
+fn a_former_file_that_cannot_be_read_stays() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let host = HostName::parse("a").expect("a name");
+    let former = dir.path().join("undelivered-a.jsonl");
+    let elsewhere = dir.path().join("elsewhere");
+    fs::write(&elsewhere, "").expect("it can be written");
+    std::os::unix::fs::symlink(&elsewhere, &former).expect("a link");
+    let spool = Spool::of(&host, &sqlite(&dir, "one.db"));
+    assert_eq!(spool.load(), []);
+    spool.clear();
+    assert!(former.is_symlink());
 }
 
 #[test]

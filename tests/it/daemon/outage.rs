@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{has, records, silent_second, wait_outcome, wait_record};
+use crate::support::daemon::spool_file;
 use crate::support::{Daemon, Proxy, RedisServer, RunLog, SmallDisk, proxy::Mode, wait_until};
 
 fn lines(path: &Path) -> usize {
@@ -257,9 +258,10 @@ jobs:
     let run_id = runs.entries()[0].run_id.clone();
     proxy.set(Mode::Refuse);
     std::fs::write(&go, "").expect("a writable directory");
-    let spool = dir.path().join("undelivered-one.jsonl");
+    let spool = || spool_file(dir.path(), "one");
     daemon.wait_until("its verdict is on disk", |_| {
-        let kept = std::fs::read_to_string(&spool).unwrap_or_default();
+        let kept = spool().and_then(|file| std::fs::read_to_string(file).ok());
+        let kept = kept.unwrap_or_default();
         kept.contains(&run_id)
     });
     daemon.kill();
@@ -269,5 +271,5 @@ jobs:
         record["run_id"] == *run_id && record["outcome"] != "interrupted"
     });
     assert_eq!(record["outcome"], "succeeded", "{record:#?}");
-    daemon.wait_until("nothing is kept", |_| !spool.exists());
+    daemon.wait_until("nothing is kept", |_| spool().is_none());
 }

@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use nix::sys::signal::Signal;
 
 use super::{has, records, wait_record};
+use crate::support::daemon::{self, spool_file};
 use crate::support::{Daemon, Proxy, RedisServer, RunLog, faketime, proxy::Mode, wait_until};
 
 fn one_job(extra: &str, command: &str) -> String {
@@ -12,9 +13,21 @@ fn one_job(extra: &str, command: &str) -> String {
 
 /// A daemon whose job has begun.
 fn busy(extra: &str, log: &RunLog, command: &str) -> Daemon {
-    let mut daemon = Daemon::on("host", one_job(extra, command))
-        .env("WATCHDOG_USEC", "200000")
-        .start();
+    begun(Daemon::on("host", one_job(extra, command)), log)
+}
+
+/// The same, of a daemon that finds a file where its state directory should be.
+fn busy_without_state(store: &str, log: &RunLog, command: &str) -> (Daemon, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let state = dir.path().join("state");
+    std::fs::write(&state, "").expect("a writable directory");
+    let state = state.display().to_string();
+    let daemon = Daemon::on("host", one_job(store, command)).env("STATE_DIRECTORY", state);
+    (begun(daemon, log), dir)
+}
+
+fn begun(daemon: daemon::Builder, log: &RunLog) -> Daemon {
+    let mut daemon = daemon.env("WATCHDOG_USEC", "200000").start();
     daemon.wait_until("the job has begun", |_| !log.entries().is_empty());
     daemon
 }
@@ -195,13 +208,10 @@ fn a_verdict_that_cannot_be_delivered_is_delivered_by_the_next_start() {
     wait_until("the job has ended", || log.entries()[0].ended);
     assert_eq!(first.terminate().code(), Some(0));
     assert_eq!(
-        first.lines_with(&[
-            "did not accept the results of 1 run;",
-            "undelivered-host.jsonl"
-        ]),
+        first.lines_with(&["did not accept the results of 1 run;", "undelivered-host+"]),
         1
     );
-    let kept = || state.path().join("undelivered-host.jsonl").exists();
+    let kept = || spool_file(state.path(), "host").is_some();
     assert!(kept());
 
     proxy.set(Mode::Pass);
@@ -229,10 +239,7 @@ fn verdicts_that_can_be_neither_delivered_nor_kept_are_named_and_the_exit_is_not
     let redis = RedisServer::start();
     let log = RunLog::new();
     let store = format!("store: {}", redis.url());
-    let mut daemon = busy(&store, &log, &log.job("1"));
-    // The spool is written beside its place first, and a directory is there already.
-    let beside = daemon.list().with_file_name("undelivered-host.tmp");
-    std::fs::create_dir(&beside).expect("a writable directory");
+    let (mut daemon, _dir) = busy_without_state(&store, &log, &log.job("1"));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(redis.pid()), Signal::SIGKILL)
         .expect("a child of ours");
     assert_eq!(daemon.terminate().code(), Some(70));
@@ -259,20 +266,17 @@ fn results_that_cannot_be_kept_on_disk_are_reported_when_it_happens_and_when_it_
         "store: {}\ndefaults: {{ on_store_down: run }}",
         redis.url_via(proxy.port())
     );
-    let mut daemon = busy(&store, &log, &log.job("0"));
-    let spool = daemon.list().with_file_name("undelivered-host.jsonl");
-    // The file is written beside its place first, and a directory is there already.
-    let beside = spool.with_extension("tmp");
-    std::fs::create_dir(&beside).expect("a writable directory");
+    let (mut daemon, dir) = busy_without_state(&store, &log, &log.job("0"));
     proxy.set(Mode::Refuse);
     let cannot = ["ERROR", "cannot write undelivered results to", "lost"];
     daemon.wait_log(&cannot);
     let before = log.entries().len();
     daemon.wait_until("more runs end", |_| log.entries().len() > before + 3);
     assert_eq!(daemon.lines_with(&cannot), 1, "once:\n{}", daemon.log());
-    std::fs::remove_dir(&beside).expect("an empty directory");
+    let state = dir.path().join("state");
+    std::fs::remove_file(&state).expect("a file of ours");
     daemon.wait_log(&["INFO", "undelivered results can be written to disk again"]);
-    assert!(spool.exists());
+    let spool = spool_file(&state, "host").expect("it was written");
 
     // What is damaged is reported once, by the next start.
     assert!(daemon.terminate().success());

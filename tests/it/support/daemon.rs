@@ -34,6 +34,17 @@ pub(crate) struct Builder {
     program: Option<PathBuf>,
 }
 
+/// The file in which the daemon of a host keeps undelivered results, if it is there.
+pub(crate) fn spool_file(state: &Path, host: &str) -> Option<PathBuf> {
+    let begin = format!("undelivered-{host}+");
+    let is_spool = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&begin) && name.ends_with(".jsonl") && !name.contains('@')
+    };
+    let files = fs::read_dir(state).ok()?.flatten();
+    files.map(|entry| entry.path()).find(is_spool)
+}
+
 /// A running daemon; dropping it kills it and every process of its tree.
 #[derive(Debug)]
 pub(crate) struct Daemon {
