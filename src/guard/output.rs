@@ -22,14 +22,16 @@ const REST_MAX: usize = 4 * 1024 * 1024;
 
 const CHUNK: usize = 8 * 1024;
 
-/// Splits bytes into lines. `\r\n` ends a line as `\n` does; a `\r` within one begins it anew,
-/// as a terminal shows it, so that a progress bar becomes one line.
+/// Splits bytes into lines. `\r\n` ends a line as `\n` does. A `\r` within one stays in it, so a progress
+/// bar is one line; one that is longer than [`LINE_MAX`] becomes several, which end where a `\r` was.
 #[derive(Debug, Default)]
 struct Lines {
     line: Vec<u8>,
+    /// Where in the line the part after its last `\r` begins.
+    part: usize,
     /// What came after [`LINE_MAX`] was dropped.
     cut: bool,
-    /// The last byte was a `\r`: it ends the line or begins it anew.
+    /// The last byte was a `\r`: it ends the line, or another part follows.
     returned: bool,
 }
 
@@ -40,20 +42,37 @@ impl Lines {
                 Some((end @ (b'\n' | b'\r'), text)) => (text, Some(*end)),
                 _ => (part, None),
             };
-            if self.returned && !text.is_empty() {
-                self.line.clear();
-                self.cut = false;
-                self.returned = false;
+            if !text.is_empty() {
+                self.add(text, lines);
             }
-            let room = LINE_MAX - self.line.len();
-            self.cut |= text.len() > room;
-            self.line.extend_from_slice(&text[..text.len().min(room)]);
             match end {
                 Some(b'\n') => lines.push(self.take()),
                 Some(_) => self.returned = true,
                 None => {}
             }
         }
+    }
+
+    /// Adds text without a line end.
+    fn add(&mut self, text: &[u8], lines: &mut Vec<String>) {
+        if std::mem::take(&mut self.returned) {
+            if self.cut || self.line.len() == LINE_MAX {
+                lines.push(self.take());
+            } else {
+                self.line.push(b'\r');
+                self.part = self.line.len();
+            }
+        }
+        if self.part > 0 && text.len() > LINE_MAX - self.line.len() {
+            let begun = self.line.split_off(self.part);
+            // Without the `\r` behind which it is split.
+            self.line.pop();
+            lines.push(self.take());
+            self.line = begun;
+        }
+        let room = LINE_MAX - self.line.len();
+        self.cut |= text.len() > room;
+        self.line.extend_from_slice(&text[..text.len().min(room)]);
     }
 
     /// The last line, when it has no line end.
@@ -223,7 +242,7 @@ mod tests {
     #[test]
     fn lines_are_the_same_however_the_bytes_are_cut_into_reads() {
         let text = b"one\ntwo\r\n\nthree\r\n10%\r20%\r\nlast";
-        let expected = ["one", "two", "", "three", "20%", "last"];
+        let expected = ["one", "two", "", "three", "10%\r20%", "last"];
         assert_eq!(split(&[text]), expected);
         for at in 0..text.len() {
             let (head, tail) = text.split_at(at);
@@ -231,6 +250,28 @@ mod tests {
         }
         let single: Vec<&[u8]> = text.chunks(1).collect();
         assert_eq!(split(&single), expected);
+    }
+
+    #[test]
+    fn a_progress_bar_that_is_longer_than_a_line_becomes_several_and_loses_nothing() {
+        let steps: Vec<String> = (0..3000).map(|n| format!("{n} of 3000")).collect();
+        let text = format!("{}\r\n", steps.join("\r")).into_bytes();
+        let lines = split(&[&text]);
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= LINE_MAX));
+        assert_eq!(lines.join("\r"), steps.join("\r"));
+        for size in [1, 7, 4096] {
+            let parts: Vec<&[u8]> = text.chunks(size).collect();
+            assert_eq!(split(&parts), lines, "in reads of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_part_that_was_cut_is_a_line_of_its_own() {
+        let long = vec![b'x'; LINE_MAX + 1];
+        let lines = split(&[b"a\r", &long, b"\r", b"b\r"]);
+        assert_eq!(lines.len(), 3);
+        assert_eq!((lines[0].as_str(), lines[2].as_str()), ("a", "b"));
+        assert!(lines[1].ends_with(CUT_MARK), "{}", lines[1]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::fields::plain_fields;
 use super::filter::Filter;
 use super::journal::{Journal, priority};
 use super::stderr::Stderr;
@@ -122,9 +123,12 @@ impl LogArgs {
             }
             LogFormat::Text if is_journal() => {
                 let lines = lines.with_ansi(false).event_format(ForJournal::new());
+                registry.with(lines.fmt_fields(plain_fields())).into()
+            }
+            LogFormat::Text => {
+                let lines = lines.with_ansi(colours).fmt_fields(plain_fields());
                 registry.with(lines).into()
             }
-            LogFormat::Text => registry.with(lines.with_ansi(colours)).into(),
         }
     }
 }

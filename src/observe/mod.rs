@@ -1,5 +1,6 @@
 //! The daemon's log.
 
+mod fields;
 mod filter;
 mod health_file;
 mod journal;

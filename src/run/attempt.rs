@@ -212,6 +212,7 @@ impl Supervisor for AttemptSupervisor<'_> {
     fn line(&mut self, stream: Stream, text: &str) {
         self.tail.push(text);
         self.control.line(stream, text);
+        let text = last_part(text);
         match stream {
             Stream::Out => run_log!(info as "run_output", self.fields, stream = "stdout", "{text}"),
             Stream::Err => run_log!(warn as "run_output", self.fields, stream = "stderr", "{text}"),
@@ -299,6 +300,11 @@ fn signalled(exit: &Exit, control: &RunControl) -> Option<String> {
     Some(format!("ended by {name}, sent by {cause}"))
 }
 
+/// What a terminal shows of a line in the end, such as the last state of a progress bar.
+fn last_part(line: &str) -> &str {
+    line.rsplit('\r').next().unwrap_or(line)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,5 +321,11 @@ mod tests {
         let killed = of_failed_start(&SpawnError::Killed, &mut RunLease::default());
         assert_eq!(killed.returned, Some(ReturnReason::Killed));
         assert!(!killed.started);
+    }
+
+    #[test]
+    fn the_log_shows_the_last_state_of_a_progress_bar() {
+        assert_eq!(last_part("10%\r20%\rdone"), "done");
+        assert_eq!(last_part("plain"), "plain");
     }
 }

@@ -38,7 +38,8 @@ pub(super) fn text(target: &MailTarget, message: &Notification) -> String {
             lines.push(String::new());
             lines.push("The last lines of output:".to_owned());
             lines.push(String::new());
-            lines.extend(output.lines().flat_map(short_lines));
+            // A mail may have a `\r` only at the end of a line (RFC 5322, 2.3).
+            lines.extend(output.split(['\n', '\r']).flat_map(short_lines));
         }
     }
     lines.push(String::new());
@@ -47,7 +48,7 @@ pub(super) fn text(target: &MailTarget, message: &Notification) -> String {
 
 /// A line in pieces that a mail may have.
 fn short_lines(line: &str) -> impl Iterator<Item = String> {
-    let mut rest = line.trim_end_matches('\r');
+    let mut rest = line;
     let mut pieces = Vec::new();
     loop {
         let cuts = (0..=rest.len().min(LINE_MAX)).rev();

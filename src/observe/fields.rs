@@ -1,0 +1,88 @@
+//! The fields of an event in the text log.
+
+use std::fmt::{self, Debug};
+
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{self, Writer};
+
+use super::plain::plain_event;
+
+/// Writes fields as the library does, but with control characters as all text of cronlatch shows them: the
+/// library has a form of its own for some of them, and lets the colours of a job pass.
+pub(super) fn plain_fields() -> impl for<'a> FormatFields<'a> + 'static {
+    format::debug_fn(write_field).delimited(" ")
+}
+
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    let text = plain_event(&text);
+    match field.name() {
+        "message" => writer.write_str(&text),
+        name if writer.has_ansi_escapes() => {
+            write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{text}")
+        }
+        name => write!(writer, "{name}={text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(colours: bool) -> String {
+        let written = Written::default();
+        let out = written.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(move || out.clone())
+            .without_time()
+            .with_level(false)
+            .with_target(false)
+            .with_ansi(colours)
+            .fmt_fields(plain_fields());
+        let subscriber = tracing_subscriber::registry().with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(job = %"a", stream = "stdout", by = %"x\x1b[8m", "\x1b[1m\u{9b}\x07\rb");
+        });
+        let bytes = written.0.lock().expect("no panic").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn control_characters_are_shown_in_the_one_way_of_all_text() {
+        assert_eq!(
+            logged(false),
+            "\\u001b[1m\\u009b\\u0007\\u000db job=a stream=\"stdout\" by=x\\u001b[8m\n"
+        );
+    }
+
+    #[test]
+    fn on_a_terminal_only_the_log_itself_has_colours() {
+        let line = logged(true);
+        assert!(line.starts_with("\\u001b[1m"), "{line:?}");
+        assert!(
+            line.contains("\x1b[3mjob\x1b[0m\x1b[2m=\x1b[0ma "),
+            "{line:?}"
+        );
+        assert!(line.contains("x\\u001b[8m"), "{line:?}");
+    }
+}
