@@ -14,6 +14,11 @@ pub(super) fn explain(source: &Source, file: usize, error: &serde_yaml::Error) -
         )
         .help("remove the `---`, or split the list into files of one directory");
     }
+    if text.contains("control characters are not allowed")
+        && let Some(problem) = control_character(source, file)
+    {
+        return problem;
+    }
     let (line, column) = error
         .location()
         .map_or((1, 1), |place| (place.line(), place.column()));
@@ -63,6 +68,63 @@ fn strip_path(message: &str) -> &str {
         .iter()
         .find_map(|known| message.find(known).map(|at| &message[at..]))
         .unwrap_or(message)
+}
+
+/// The first character that YAML does not allow: the reader gives no line for it.
+fn control_character(source: &Source, file: usize) -> Option<Problem> {
+    let found = |(index, line): (usize, &str)| {
+        let (at, c) = line.chars().enumerate().find(|(_, c)| !is_allowed(*c))?;
+        Some((index + 1, at + 1, c))
+    };
+    let mut lines = source.text.split('\n').enumerate();
+    let (line, column, c) = lines.find_map(found)?;
+    let span = Span {
+        file,
+        line,
+        column,
+        width: 1,
+    };
+    let code = u32::from(c);
+    let (name, escape) = match c {
+        // A text of a list cannot have it either.
+        '\0' => ("NUL", None),
+        '\x07' => ("BEL", Some("\\a".to_owned())),
+        '\x08' => ("backspace", Some("\\b".to_owned())),
+        '\x0b' => ("vertical tab", Some("\\v".to_owned())),
+        '\x0c' => ("form feed", Some("\\f".to_owned())),
+        '\x1b' => ("ESC", Some("\\e".to_owned())),
+        '\x7f' => ("DEL", Some("\\x7f".to_owned())),
+        _ if code < 0x100 => ("", Some(format!("\\x{code:02x}"))),
+        _ => ("", Some(format!("\\u{code:04x}"))),
+    };
+    let help = match escape {
+        Some(escape) => format!("remove it, or write `{escape}` within double quotes"),
+        None => "remove it".to_owned(),
+    };
+    let character = match name {
+        "" => format!("U+{code:04X}"),
+        _ => format!("{name} (U+{code:04X})"),
+    };
+    let message = format!("not valid YAML: the character {character} is not allowed");
+    let problem = Problem::new(span, message).help(help);
+    let further = lines.find_map(found).map(|(line, ..)| line);
+    Some(problem.help(further.map_or_else(String::new, |line| {
+        format!("further lines have such characters, the next one is line {line}")
+    })))
+}
+
+/// Whether YAML allows a character as it is (YAML 1.1, section 5.1).
+fn is_allowed(c: char) -> bool {
+    matches!(
+        c,
+        '\t' | '\n'
+            | '\r'
+            | ' '..='~'
+            | '\u{85}'
+            | '\u{a0}'..='\u{d7ff}'
+            | '\u{e000}'..='\u{fffd}'
+            | '\u{10000}'..='\u{10ffff}'
+    )
 }
 
 fn second_document(source: &Source, file: usize) -> Span {

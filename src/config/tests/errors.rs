@@ -303,3 +303,24 @@ fn a_raw_key_whose_keys_would_spread_is_refused_in_a_cluster_alone() {
     insta::assert_snapshot!(text);
     super::list(&format!("store: {{ redis: 'redis://h' }}\n{jobs}"));
 }
+
+#[test]
+fn a_control_character_is_named_at_its_place_with_the_way_to_write_it() {
+    let said = errors(
+        "# ü\njobs:\n  - name: a\n    every: 1h\n    command: \"echo é\u{1b}[1m\u{7}\"\n# \u{9b}\n",
+    );
+    for part in [
+        "jobs.yaml:5:21: error: not valid YAML: the character ESC (U+001B) is not allowed\n",
+        "= remove it, or write `\\e` within double quotes\n",
+        "= further lines have such characters, the next one is line 6\n",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    let said = errors("jobs: []\n# a\0b\n");
+    for part in [
+        "jobs.yaml:2:4: error: not valid YAML: the character NUL (U+0000) is not allowed\n",
+        "= remove it\n",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}
