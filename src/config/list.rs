@@ -59,13 +59,43 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 /// Longer than this a job's start would wait for nothing.
 const LONGEST_SPREAD: Duration = Duration::from_secs(60);
 
+/// A file that is not valid text from that place on.
+pub(super) fn not_utf8(file: usize, line: usize, column: usize) -> Problem {
+    let span = Span {
+        file,
+        line,
+        column,
+        width: 1,
+    };
+    Problem::new(span, "this file is not UTF-8").help("save it as UTF-8")
+}
+
+/// What is wrong with these files of a list, whatever its other files contain.
+pub(super) fn wrong_by_themselves(
+    sources: &[Source],
+    environment: &Environment,
+    mut problems: Problems,
+) -> ConfigErrors {
+    roots(sources, environment, &mut problems);
+    problems.into_errors(sources)
+}
+
 /// Reads the files of a list, all errors of all files at once.
 pub(super) fn read(
     path: &Path,
     sources: &[Source],
     environment: &Environment,
 ) -> Result<JobList, ConfigErrors> {
-    let mut problems = Problems::default();
+    read_further(path, sources, environment, Problems::default())
+}
+
+/// The same for files of which some problems are known already.
+pub(super) fn read_further(
+    path: &Path,
+    sources: &[Source],
+    environment: &Environment,
+    mut problems: Problems,
+) -> Result<JobList, ConfigErrors> {
     let roots = roots(sources, environment, &mut problems);
     let top = top_level(&roots.files, &mut problems);
     let section = Section::new(&top, &[]);

@@ -93,6 +93,7 @@ pub use self::tokens::{TokenFileError, TokenRight, Tokens};
 pub(crate) use self::zone::parse as parse_zone;
 
 use self::environment::Environment;
+use self::problem::Problems;
 use self::source::{Source, Unreadable};
 
 /// Reads and validates a job list: a file, or a directory of `*.yaml` and `*.yml` files.
@@ -117,7 +118,7 @@ pub(crate) fn read_crontab(path: &Path) -> Result<String, ConfigErrors> {
     let whole = |message: String| ConfigErrors::of_path(path.to_owned(), message, EXPECTED);
     let errors = match Source::read(path) {
         Ok(source) => return Ok(source.text),
-        Err(Unreadable::NotUtf8 { line, column }) => whole(format!(
+        Err(Unreadable::NotUtf8 { line, column, .. }) => whole(format!(
             "this is not a crontab: it has a byte that is no text (line {line}, column {column})"
         )),
         Err(Unreadable::NotAFile(what)) => whole(format!("this is {what}, not a file")),
@@ -159,10 +160,20 @@ fn load_in(path: &Path, environment: &Environment) -> Result<JobList, ConfigErro
         vec![path.to_owned()]
     };
     let mut sources = Vec::with_capacity(files.len());
+    let mut problems = Problems::default();
     let mut refused: Option<ConfigErrors> = None;
     for file in &files {
         match Source::read(file) {
             Ok(source) => sources.push(source),
+            // Its other mistakes are found as well, and those of other files, which may depend on it.
+            Err(Unreadable::NotUtf8 {
+                line,
+                column,
+                readable,
+            }) => {
+                problems.add(list::not_utf8(sources.len(), line, column));
+                sources.push(Source::new(file, readable));
+            }
             Err(error) => {
                 let errors = unreadable(file, &error);
                 refused = Some(match refused {
@@ -173,9 +184,10 @@ fn load_in(path: &Path, environment: &Environment) -> Result<JobList, ConfigErro
         }
     }
     match refused {
-        // What the other files mean may depend on the ones that cannot be read.
-        Some(errors) => Err(errors),
-        None => list::read(path, &sources, environment),
+        // What the other files mean may depend on the ones that cannot be read, but not whether they
+        // are YAML.
+        Some(errors) => Err(errors.and(list::wrong_by_themselves(&sources, environment, problems))),
+        None => list::read_further(path, &sources, environment, problems),
     }
 }
 
@@ -232,7 +244,7 @@ fn unreadable(path: &Path, error: &Unreadable) -> ConfigErrors {
             format!("this is {what}, not a file"),
             "write the list into a file, or name a directory of *.yaml files",
         ),
-        Unreadable::NotUtf8 { line, column } => {
+        Unreadable::NotUtf8 { line, column, .. } => {
             ConfigErrors::not_utf8(path.to_owned(), *line, *column)
         }
     }

@@ -209,8 +209,10 @@ fn hosts(
                 "remove `hosts` for all hosts, or write `enabled: false`",
             ));
         }
+        ValueError::of_each(&patterns, |(pattern, item)| {
+            balanced(pattern, item).map_err(|t| t.with_item(item))
+        })?;
         for (pattern, item) in &patterns {
-            balanced(pattern, item).map_err(|t| t.with_item(item))?;
             let odd = pattern
                 .chars()
                 .find(|c| !c.is_ascii_alphanumeric() && !"._-*?[]{},!^\\".contains(*c));

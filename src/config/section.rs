@@ -19,7 +19,13 @@ pub(super) struct ValueError {
     pub(super) within: Option<(usize, usize)>,
     /// The place, when it is not the value as a whole but an item of it.
     pub(super) item: Option<Span>,
+    /// What is wrong with further items.
+    pub(super) further: Option<Box<FurtherErrors>>,
 }
+
+/// More errors of one value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct FurtherErrors(Vec<ValueError>);
 
 impl ValueError {
     /// A value that is refused.
@@ -29,6 +35,7 @@ impl ValueError {
             help: help.into(),
             within: None,
             item: None,
+            further: None,
         }
     }
 
@@ -37,6 +44,32 @@ impl ValueError {
     pub(super) fn with_item(mut self, item: &Node) -> Self {
         self.item = Some(item.span);
         self
+    }
+
+    /// Reads each item of a list; an error has those of all items.
+    pub(super) fn of_each<I, T>(
+        items: impl IntoIterator<Item = I>,
+        mut read: impl FnMut(I) -> Result<T, Self>,
+    ) -> Result<Vec<T>, Self> {
+        let mut good = Vec::new();
+        let mut wrong: Option<Self> = None;
+        for item in items {
+            match (read(item), &mut wrong) {
+                (Ok(value), _) => good.push(value),
+                (Err(error), None) => wrong = Some(error),
+                (Err(error), Some(first)) => first.further.get_or_insert_default().0.push(error),
+            }
+        }
+        wrong.map_or(Ok(good), Err)
+    }
+
+    /// The trouble at a node, and that of further items.
+    pub(super) fn report(mut self, node: &Node, problems: &mut Problems) {
+        let further = self.further.take().unwrap_or_default();
+        problems.add(self.at(node));
+        for error in further.0 {
+            error.report(node, problems);
+        }
     }
 
     /// The trouble at a node.
@@ -199,7 +232,7 @@ impl<'a> Section<'a> {
                 None
             }
             _ => parse(&entry.value)
-                .map_err(|trouble| problems.add(trouble.at(&entry.value)))
+                .map_err(|trouble| trouble.report(&entry.value, problems))
                 .ok(),
         }
     }

@@ -54,6 +54,8 @@ pub(super) enum Unreadable {
         line: usize,
         /// Its column in characters, from 1.
         column: usize,
+        /// The text with a mark (U+FFFD) in the place of what is not UTF-8.
+        readable: String,
     },
 }
 
@@ -110,6 +112,7 @@ impl Source {
             Unreadable::NotUtf8 {
                 line: valid.split(|&b| b == b'\n').count(),
                 column: String::from_utf8_lossy(last).chars().count() + 1,
+                readable: String::from_utf8_lossy(error.as_bytes()).into_owned(),
             }
         })?;
         Ok(Self {

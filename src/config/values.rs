@@ -199,13 +199,11 @@ pub(super) fn texts(node: &Node) -> Result<Vec<(String, &Node)>, ValueError> {
                 .map_or_else(String::new, |t| format!("write `[{t:?}]`")),
         ));
     };
-    list.iter()
-        .filter(|item| !matches!(item.value, Value::Broken))
-        .map(|item| match text(item) {
-            Ok(text) => Ok((text, item)),
-            Err(trouble) => Err(trouble.with_item(item)),
-        })
-        .collect()
+    let items = (list.iter()).filter(|item| !matches!(item.value, Value::Broken));
+    ValueError::of_each(items, |item| match text(item) {
+        Ok(text) => Ok((text, item)),
+        Err(trouble) => Err(trouble.with_item(item)),
+    })
 }
 
 /// An absolute path.
@@ -233,17 +231,16 @@ pub(super) fn exit_codes(node: &Node) -> Result<BTreeSet<u8>, ValueError> {
             "write `[0]` or `[0, 1]`",
         ));
     };
-    let codes: BTreeSet<u8> = list
-        .iter()
-        .map(|item| number(item, 0..=255).map_err(|t| t.with_item(item)))
-        .collect::<Result<_, _>>()?;
+    let codes = ValueError::of_each(list, |item| {
+        number(item, 0..=255).map_err(|t| t.with_item(item))
+    })?;
     if codes.is_empty() {
         return Err(ValueError::new(
             "no exit code would count as success",
             "write `[0]`",
         ));
     }
-    Ok(codes)
+    Ok(codes.into_iter().collect())
 }
 
 /// A file mode mask in octal digits.

@@ -224,6 +224,7 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
         help: error.hint,
         within: Some((error.columns.start, error.columns.len())),
         item: None,
+        further: None,
     })
 }
 

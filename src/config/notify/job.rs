@@ -58,11 +58,12 @@ fn named(section: Section<'_>, problems: &mut Problems) -> Vec<NamedTarget> {
             Value::List(items) => items.as_slice(),
             _ => std::slice::from_ref(node),
         };
-        for item in items {
-            if matches!(item.value, Value::Broken) {
-                continue;
-            }
+        let items = (items.iter()).filter(|item| !matches!(item.value, Value::Broken));
+        let names = ValueError::of_each(items, |item| {
             let name: TargetName = values::name(item).map_err(|error| error.with_item(item))?;
+            Ok((name, item))
+        })?;
+        for (name, item) in names {
             if !named.iter().any(|other| other.name == name) {
                 named.push(NamedTarget {
                     name,

@@ -103,8 +103,7 @@ fn events(node: &Node) -> Result<BTreeSet<JobEvent>, ValueError> {
         help: "write `on: [failed, recovered]`".to_owned(),
         ..error
     })?;
-    let mut on = BTreeSet::new();
-    for (text, item) in events {
+    let on = ValueError::of_each(events, |(text, item)| {
         let event = JobEvent::WORDS.iter().find(|(word, _)| *word == text);
         let Some((_, event)) = event else {
             let near = suggest::nearest(&text, words.iter().copied());
@@ -112,12 +111,12 @@ fn events(node: &Node) -> Result<BTreeSet<JobEvent>, ValueError> {
             let message = format!("{} is not an event", item.found());
             return Err(ValueError::new(message, help).with_item(item));
         };
-        on.insert(*event);
-    }
+        Ok(*event)
+    })?;
     if on.is_empty() {
         return Err(ValueError::new("no event would be sent", all()));
     }
-    Ok(on)
+    Ok(on.into_iter().collect())
 }
 
 /// How the target is reached.
@@ -217,11 +216,10 @@ fn mail(section: Section<'_>, problems: &mut Problems) -> Option<MailTarget> {
             address(&text, node)?;
             return Ok(vec![text]);
         }
-        let mut addresses = Vec::new();
-        for (text, item) in values::texts(node)? {
+        let addresses = ValueError::of_each(values::texts(node)?, |(text, item)| {
             address(&text, item).map_err(|error| error.with_item(item))?;
-            addresses.push(text);
-        }
+            Ok(text)
+        })?;
         if addresses.is_empty() {
             return Err(ValueError::new("no address is given", ""));
         }

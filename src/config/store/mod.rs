@@ -251,8 +251,10 @@ fn redlock(
                 "write `retry_delay: [100ms, 200ms]`",
             ));
         };
-        let shortest = one(shortest).map_err(|t| t.with_item(shortest))?;
-        let longest = one(longest).map_err(|t| t.with_item(longest))?;
+        let both = ValueError::of_each([shortest, longest], |item| {
+            one(item).map_err(|t| t.with_item(item))
+        })?;
+        let (shortest, longest) = (both[0], both[1]);
         if shortest > longest {
             return Err(ValueError::new(
                 "the shortest pause is longer than the longest",

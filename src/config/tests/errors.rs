@@ -1,6 +1,6 @@
 //! What a person reads when a list is wrong: the whole text.
 
-use super::{directory_errors, errors, read_with};
+use super::{directory_errors, errors, job, read_with};
 
 #[test]
 fn a_file_full_of_mistakes_is_answered_with_all_of_them_at_once() {
@@ -322,5 +322,33 @@ fn a_control_character_is_named_at_its_place_with_the_way_to_write_it() {
         "= remove it\n",
     ] {
         assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn each_wrong_item_of_a_list_is_reported() {
+    let fields = [
+        "success_exit_codes: [256, -1, 1.5, 3]",
+        "hosts: [\"[\", web, \"{\"]",
+        "notify: [\"a b\", \"c d\"]",
+    ];
+    let lists = fields.map(job);
+    let command = "jobs:\n  - { name: a, every: 1h, command: [ls, {}, []] }\n";
+    let targets = "notify:\n  ops: { slack: 'https://example.com', on: [fail, bad] }\njobs: []\n";
+    let all = lists.iter().map(String::as_str).chain([command, targets]);
+    let said: Vec<String> = all.map(errors).collect();
+    let wrong = [
+        &["`256`", "`-1`", "`1.5`"][..],
+        &["`[` is not a pattern", "`{` is not a pattern"],
+        &["target name \"a b\"", "target name \"c d\""],
+        &[
+            "expected a string, found a mapping",
+            "expected a string, found a list",
+        ],
+        &["`fail` is not an event", "`bad` is not an event"],
+    ];
+    for (said, wrong) in said.iter().zip(wrong) {
+        assert!(said.ends_with(&format!("{} errors", wrong.len())), "{said}");
+        assert!(wrong.iter().all(|part| said.contains(part)), "{said}");
     }
 }

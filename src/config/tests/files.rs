@@ -73,3 +73,42 @@ fn a_directory_whose_files_have_no_jobs_is_refused() {
     let shown = directory_errors(&[("a.yaml", "history: 5\n"), ("b.yaml", "")]);
     assert!(shown.contains("there is no `jobs:`"), "{shown}");
 }
+
+#[test]
+fn a_file_that_is_not_utf_8_hides_no_mistake_of_its_own_or_of_others() {
+    let (dir, path) = directory(&[("b.yaml", "defaults: { timeout: soon }\n")]);
+    let latin1 = b"# caf\xe9\nnotify: { ops: { mail: [a@b] } }\njobs:\n  - { nam: a }\n";
+    std::fs::write(dir.path().join("a.yaml"), latin1).expect("a file");
+    let jobs = "jobs:\n  - { name: b, every: 1h, command: x, notify: [ops] }\n  - {}\n";
+    std::fs::write(dir.path().join("c.yaml"), jobs).expect("a file");
+    let errors = load(&path).expect_err("it is wrong");
+    let places: Vec<_> = (errors.iter())
+        .map(|error| {
+            let name = error.path.file_name().expect("a file");
+            format!("{}:{}", name.display(), error.line)
+        })
+        .collect();
+    assert_eq!(
+        places,
+        [
+            "a.yaml:1", "a.yaml:4", "a.yaml:4", "a.yaml:4", "b.yaml:1", "c.yaml:2", "c.yaml:2",
+            "c.yaml:2"
+        ]
+    );
+    assert!(
+        errors.to_string().contains("this file is not UTF-8"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_hides_no_syntax_error_of_another_one() {
+    let (dir, path) = directory(&[("b.yaml", "jobs: [\n")]);
+    std::os::unix::fs::symlink("nowhere", dir.path().join("a.yaml")).expect("a link");
+    let said = load(&path).expect_err("it is wrong").to_string();
+    assert!(
+        said.contains("a.yaml: error: this file cannot be read"),
+        "{said}"
+    );
+    assert!(said.contains("b.yaml:1:"), "{said}");
+}
