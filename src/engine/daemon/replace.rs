@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::fleet::OwnList;
-use super::requests::UnscheduledJobs;
+use super::requests::{UnscheduledJob, UnscheduledJobs};
 use super::shutdown::counted;
 use super::{Daemon, by_name};
 use crate::config::{Job, JobList, OutputPolicy, changed_fields, is_unchanged};
@@ -29,8 +29,14 @@ const NAMES_SHOWN: usize = 10;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ListChanges {
     added: Vec<String>,
+    enabled: Vec<String>,
+    /// `hosts` names this host now.
+    arrived: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
+    disabled: Vec<String>,
+    /// `hosts` does not name this host any more.
+    departed: Vec<String>,
     unchanged: usize,
     settings: Vec<&'static str>,
 }
@@ -49,14 +55,38 @@ impl ListChanges {
         }
     }
 
+    /// Notes a job that this host begins to schedule, and why it did not before.
+    fn begins(&mut self, job: &JobName, before: Option<&UnscheduledJob>) {
+        let jobs = match before {
+            None => &mut self.added,
+            Some(UnscheduledJob::Disabled(_)) => &mut self.enabled,
+            Some(UnscheduledJob::OfOthers(_)) => &mut self.arrived,
+        };
+        jobs.push(job.to_string());
+    }
+
+    /// Notes a job that this host schedules no longer, and why.
+    fn ends(&mut self, job: &JobName, now: Option<&UnscheduledJob>) {
+        let jobs = match now {
+            None => &mut self.removed,
+            Some(UnscheduledJob::Disabled(_)) => &mut self.disabled,
+            Some(UnscheduledJob::OfOthers(_)) => &mut self.departed,
+        };
+        jobs.push(job.to_string());
+    }
+
     /// In one line.
     fn text(&self) -> String {
         let mut text = String::new();
         let kinds = [
             (&self.added, "added", ", "),
+            (&self.enabled, "enabled", ", "),
+            (&self.arrived, "now meant for this host", ", "),
             // Each has a list of fields of its own.
             (&self.changed, "changed", "; "),
             (&self.removed, "removed", ", "),
+            (&self.disabled, "disabled", ", "),
+            (&self.departed, "no longer meant for this host", ", "),
         ];
         for (jobs, what, separator) in kinds.into_iter().filter(|(jobs, ..)| !jobs.is_empty()) {
             let shown: Vec<&str> = jobs.iter().take(NAMES_SHOWN).map(String::as_str).collect();
@@ -169,10 +199,10 @@ impl Daemon {
             keep: list.history.records,
             environment: Arc::clone(&self.tools.environment),
         });
-        self.requests.relist(unscheduled);
+        let unscheduled_before = self.requests.relist(unscheduled);
         self.link.reporter.metrics.set_jobs(&jobs);
         self.tools.outputs.replace(settings.output);
-        let mut placement = self.place_jobs(jobs);
+        let mut placement = self.place_jobs(jobs, &unscheduled_before);
         placement.changes.settings = self.settings.changed(&settings);
         if notified == TargetChange::Changed {
             placement.changes.settings.push("notify");
@@ -199,7 +229,7 @@ impl Daemon {
     }
 
     /// Gives each job its place, and compares it with the previous list.
-    fn place_jobs(&mut self, new: Vec<Arc<Job>>) -> Placement {
+    fn place_jobs(&mut self, new: Vec<Arc<Job>>, before: &UnscheduledJobs) -> Placement {
         let mut former = HashMap::clone(&self.names);
         let mut placement = Placement {
             jobs: BTreeMap::new(),
@@ -208,13 +238,13 @@ impl Daemon {
         };
         let changes = &mut placement.changes;
         for job in new {
-            let before = former.remove(&job.name);
-            let old = before.and_then(|place| Some((place, self.jobs.get(&place)?)));
+            let place = former.remove(&job.name);
+            let old = place.and_then(|place| Some((place, self.jobs.get(&place)?)));
             let (change, kept) = if let Some((place, old)) = old {
                 changes.compare(old, &job);
                 change_of(place, old, &job)
             } else {
-                changes.added.push(job.name.to_string());
+                changes.begins(&job.name, before.get(&job.name));
                 let before = self.removed.remove(&job.name);
                 (LaneChange::New { before }, None)
             };
@@ -225,8 +255,11 @@ impl Daemon {
             placement.listed.push((place, change));
             placement.jobs.insert(place, job);
         }
-        changes.removed = former.keys().map(JobName::to_string).collect();
-        changes.removed.sort();
+        let mut gone: Vec<&JobName> = former.keys().collect();
+        gone.sort();
+        for job in gone {
+            changes.ends(job, self.requests.unscheduled().get(job));
+        }
         if self.runs.len() == 0 {
             // Nothing of them can still be running.
             self.removed.clear();
@@ -308,6 +341,22 @@ mod tests {
         insta::assert_snapshot!(
             changes.text(),
             @"1 job added (a), 2 jobs changed (tick: schedule, command; b: user), 12 jobs removed (r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 and 2 more), settings changed (spread), 3 unchanged"
+        );
+    }
+
+    #[test]
+    fn a_job_that_the_list_keeps_is_neither_added_nor_removed() {
+        let name = |name: &str| JobName::parse(name).expect("a name");
+        let of_others = UnscheduledJob::OfOthers(vec!["web*".to_owned()]);
+        let mut changes = ListChanges::default();
+        changes.begins(&name("new"), None);
+        changes.begins(&name("comes"), Some(&of_others));
+        changes.ends(&name("gone"), None);
+        changes.ends(&name("goes"), Some(&of_others));
+        assert_eq!(
+            changes.text(),
+            "1 job added (new), 1 job now meant for this host (comes), 1 job removed (gone), 1 job \
+             no longer meant for this host (goes), 0 unchanged"
         );
     }
 }

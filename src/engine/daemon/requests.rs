@@ -54,6 +54,11 @@ impl UnscheduledJobs {
         (scheduled, Self(others))
     }
 
+    /// Why this host does not schedule a job, if the list has it.
+    pub(super) fn get(&self, job: &JobName) -> Option<&UnscheduledJob> {
+        self.0.get(job)
+    }
+
     /// The scheduled jobs and those that may be run by hand: what becomes of a run is reported for both.
     pub(super) fn with_scheduled(&self, scheduled: &[Arc<Job>]) -> Vec<Arc<Job>> {
         let disabled = self.0.values().filter_map(|job| match job {
@@ -91,8 +96,13 @@ impl ReceivedRequests {
     }
 
     /// A new list is in force.
-    pub(super) fn relist(&mut self, unscheduled: UnscheduledJobs) {
-        self.unscheduled = unscheduled;
+    pub(super) fn relist(&mut self, unscheduled: UnscheduledJobs) -> UnscheduledJobs {
+        std::mem::replace(&mut self.unscheduled, unscheduled)
+    }
+
+    /// The jobs of the list that this host does not schedule.
+    pub(super) fn unscheduled(&self) -> &UnscheduledJobs {
+        &self.unscheduled
     }
 
     /// Whether a run that somebody asked for is being claimed.

@@ -75,6 +75,25 @@ fn a_run_ends_under_the_definition_that_it_began_with_and_the_log_names_what_cha
     assert_no_silence(&records(&daemon, "tick"));
 }
 
+#[test]
+fn the_log_tells_jobs_that_are_disabled_or_meant_for_other_hosts_from_those_that_are_gone() {
+    let list = |more: &str| {
+        format!(
+            "jobs:\n  - {{ name: d, schedule: '@yearly', command: 'true'{more} }}\n  \
+             - {{ name: other, schedule: '@yearly', command: 'true' }}\n"
+        )
+    };
+    let mut daemon = Daemon::on("host", list("")).start();
+    reload(&mut daemon, &list(", enabled: false"));
+    daemon.wait_log(&["1 job disabled (d), 1 unchanged"]);
+    reload(&mut daemon, &list(""));
+    daemon.wait_log(&["1 job enabled (d), 1 unchanged"]);
+    reload(&mut daemon, &list(", hosts: [elsewhere]"));
+    daemon.wait_log(&["1 job no longer meant for this host (d), 1 unchanged"]);
+    reload(&mut daemon, &list(""));
+    daemon.wait_log(&["1 job now meant for this host (d), 1 unchanged"]);
+}
+
 /// Paths of files of a directory, as text.
 trait IntoPaths {
     fn into_paths(self, dir: &Path) -> (String, String, String);
