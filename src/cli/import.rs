@@ -133,15 +133,17 @@ fn read(path: &Path, options: &ReadOptions, crontabs: &mut Crontabs) -> Result<(
     Ok(())
 }
 
-/// Fails for a job list: a report on each of its lines would hide what is wrong.
+/// Fails for a job list, and for what contains one: a report on each of its lines would hide what is wrong.
 fn refuse_list(path: &Path, text: &str) -> Result<(), Failure> {
     if !config::looks_like_a_list(text) {
         return Ok(());
     }
-    Err(Failure::Config(format!(
-        "{} is a job list already: there is nothing to import",
-        path.display()
-    )))
+    let what = if config::has_fields_of_a_list(text) {
+        "is a job list already: there is nothing to import"
+    } else {
+        "is not a crontab: it has sections of a job list, but is not a job list either"
+    };
+    Err(Failure::Config(format!("{} {what}", path.display())))
 }
 
 /// Whether cron reads a file of this name: editors and package managers leave others behind.

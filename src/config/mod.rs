@@ -93,6 +93,7 @@ pub use self::tokens::{TokenFileError, TokenRight, Tokens};
 pub(crate) use self::zone::parse as parse_zone;
 
 use self::environment::Environment;
+use self::node::Value;
 use self::problem::Problems;
 use self::source::{Source, Unreadable};
 
@@ -130,13 +131,25 @@ pub(crate) fn read_crontab(path: &Path) -> Result<String, ConfigErrors> {
     Err(errors)
 }
 
-/// Whether a text that should be a crontab is a job list: one of the usual sections begins at the left margin.
+/// Whether a text that should be a crontab is none: one of the sections of a job list begins at the left margin.
 pub(crate) fn looks_like_a_list(text: &str) -> bool {
     let is_section = |line: &str| {
         let name = line.split_once(':').map_or("", |(name, _)| name);
         matches!(name, "jobs" | "defaults" | "store" | "notify")
     };
     text.lines().any(is_section)
+}
+
+/// Whether a text is YAML with fields of a job list.
+pub(crate) fn has_fields_of_a_list(text: &str) -> bool {
+    let source = Source::new(Path::new("list"), text.to_owned());
+    let root = reader::read(&source, 0).ok().flatten();
+    root.is_some_and(|root| match root.value {
+        Value::Map(fields) => fields
+            .iter()
+            .any(|field| list::TOP.fields.contains(&&*field.key)),
+        _ => false,
+    })
 }
 
 /// Returns the warnings about a list that is not in a file yet, each with its line.

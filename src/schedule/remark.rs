@@ -34,7 +34,14 @@ pub enum Remark {
 impl fmt::Display for Remark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |t: &NaiveDateTime| t.format("%H:%M").to_string();
+        let day_and_time = |t: &NaiveDateTime| t.format("%Y-%m-%d %H:%M").to_string();
         match self {
+            Self::AfterGap { from, until } if from.date() != until.date() => write!(
+                f,
+                "moved: the clock jumps from {} to {}",
+                day_and_time(from),
+                day_and_time(until)
+            ),
             Self::AfterGap { from, until } => write!(
                 f,
                 "moved: the clock jumps from {} to {}",
@@ -45,6 +52,10 @@ impl fmt::Display for Remark {
             Self::SecondPass => f.write_str("second pass: the clock showed this time before"),
             Self::Changed { from, until } => {
                 let direction = if from < until { "forward" } else { "back" };
+                if from.date() != until.date() {
+                    let (from, until) = (day_and_time(from), day_and_time(until));
+                    return write!(f, "the clock went {direction} from {from} to {until}");
+                }
                 write!(
                     f,
                     "the clock went {direction} from {} to {} on {}",
@@ -94,4 +105,35 @@ impl Schedule {
 
 fn local(seconds: i64) -> Option<NaiveDateTime> {
     chrono::DateTime::from_timestamp(seconds, 0).map(|t| t.naive_utc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_the_clock_over_a_day_is_told_with_its_dates() {
+        let at = |day, hour| {
+            let date = chrono::NaiveDate::from_ymd_opt(2011, 12, day).expect("a date");
+            date.and_hms_opt(hour, 0, 0).expect("a time")
+        };
+        let moved = |from, until| Remark::AfterGap { from, until }.to_string();
+        assert_eq!(
+            moved(at(30, 2), at(30, 3)),
+            "moved: the clock jumps from 02:00 to 03:00"
+        );
+        assert_eq!(
+            moved(at(30, 0), at(31, 0)),
+            "moved: the clock jumps from 2011-12-30 00:00 to 2011-12-31 00:00"
+        );
+        let changed = |from, until| Remark::Changed { from, until }.to_string();
+        assert_eq!(
+            changed(at(30, 2), at(30, 3)),
+            "the clock went forward from 02:00 to 03:00 on 2011-12-30"
+        );
+        assert_eq!(
+            changed(at(30, 0), at(31, 0)),
+            "the clock went forward from 2011-12-30 00:00 to 2011-12-31 00:00"
+        );
+    }
 }

@@ -478,6 +478,10 @@ jobs:
         "{yaml}"
     );
     assert_eq!(yaml.trim_end().lines().count(), 1, "{yaml}");
+    folder.write("page.md", &format!("# A page\n\n```yaml\n{list}```\n"));
+    let page = refused("page.md");
+    assert!(page.contains("page.md is not a crontab"), "{page}");
+    assert!(!page.contains("is a job list already"), "{page}");
 }
 
 #[test]

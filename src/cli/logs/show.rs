@@ -67,6 +67,10 @@ pub(super) struct Printer {
     only: Option<StreamName>,
     out: BufWriter<Stdout>,
     for_terminal: bool,
+    /// How many bytes are missing here because the disk was too slow, and how many for another reason. They are
+    /// told with one remark each before what comes next.
+    too_slow: u64,
+    missing: u64,
 }
 
 impl Printer {
@@ -77,6 +81,8 @@ impl Printer {
             only,
             for_terminal: out.is_terminal(),
             out: BufWriter::new(out),
+            too_slow: 0,
+            missing: 0,
         }
     }
 
@@ -84,9 +90,15 @@ impl Printer {
     pub(super) fn item(&mut self, item: &OutputItem<'_>) -> io::Result<()> {
         match item {
             OutputItem::Entry(entry) if entry.origin == OutputOrigin::Note => self.note(entry),
-            OutputItem::Entry(entry) if self.wants(entry.origin) => self.line(entry),
+            OutputItem::Entry(entry) if self.wants(entry.origin) => {
+                self.tell_missing()?;
+                self.line(entry)
+            }
             OutputItem::Entry(_) => Ok(()),
-            OutputItem::Missing(bytes) => self.remark(&missing(*bytes)),
+            OutputItem::Missing(bytes) => {
+                self.missing += *bytes;
+                Ok(())
+            }
         }
     }
 
@@ -103,6 +115,7 @@ impl Printer {
 
     /// Lets the reader see what was printed so far.
     pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.tell_missing()?;
         self.out.flush()
     }
 
@@ -150,9 +163,28 @@ impl Printer {
         let Some(note) = entry.note() else {
             return Ok(());
         };
+        if let OutputNote::Dropped { bytes } = note {
+            self.too_slow += bytes;
+            return Ok(());
+        }
         match text_of(&note) {
-            Some(text) => self.remark(&text),
+            Some(text) => {
+                self.tell_missing()?;
+                self.remark(&text)
+            }
             None => Ok(()),
+        }
+    }
+
+    /// What is missing since the last line: a run that floods has a note for each chunk.
+    fn tell_missing(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.too_slow) {
+            0 => {}
+            bytes => self.remark(&format!("{}: the disk was too slow", missing(bytes)))?,
+        }
+        match std::mem::take(&mut self.missing) {
+            0 => Ok(()),
+            bytes => self.remark(&missing(bytes)),
         }
     }
 

@@ -93,6 +93,7 @@ fn errors_say_what_would_be_right() {
         "localhost:6379",
         "redis:10.0.0.5:6379",
         "redis:6379",
+        "redis:/localhost",
         "rediss:10.0.0.5:6380",
         "/var/lib/store.db",
         "http://a",

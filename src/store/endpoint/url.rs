@@ -140,7 +140,7 @@ fn no_scheme(shown: &str) -> String {
         let (scheme, address) = ["redis", "rediss"]
             .into_iter()
             .find_map(without)
-            .filter(|(_, rest)| rest.contains(['.', ':']))
+            .filter(|(_, rest)| rest.starts_with('/') || rest.contains(['.', ':']))
             .map_or(("redis", shown), |(scheme, rest)| {
                 (scheme, rest.trim_start_matches('/'))
             });
