@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::Daemon;
 use super::rival::{Rival, who};
-use super::tasks::{ANNOUNCED_FOR, TaskContext};
+use super::tasks::TaskContext;
 use crate::engine::core::{Event, JobIx};
 use crate::store::{HostInfo, HostReport, StoreError};
 
@@ -108,7 +108,7 @@ impl TaskContext {
             if let Some(reason) = self.siblings.obstacle().await {
                 me.waits = Some(reason.clone());
                 // It waits even if it cannot announce so.
-                let told = self.store.announce(&me, ANNOUNCED_FOR).await;
+                let told = self.announce_self(&me).await;
                 if let Err(error) = told {
                     tracing::debug!("cannot announce that this host waits: {error}");
                 }
@@ -117,11 +117,11 @@ impl TaskContext {
             if me.nodes.is_none() {
                 continue;
             }
-            self.store.announce(&me, ANNOUNCED_FOR).await?;
+            self.announce_self(&me).await?;
             let obstacle = obstacle(&me, &self.store.peers().await?);
             if obstacle.is_some() {
                 me.waits.clone_from(&obstacle);
-                self.store.announce(&me, ANNOUNCED_FOR).await?;
+                self.announce_self(&me).await?;
                 return Ok(obstacle);
             }
         }

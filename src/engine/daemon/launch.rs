@@ -18,6 +18,7 @@ use super::health::StoreHealth;
 use super::last_answer::LastAnswer;
 use super::list_source::{ListSource, LoadedList, WatchMode};
 use super::message::Message;
+use super::namesake::ReplacedNamesake;
 use super::registry::Registry;
 use super::reload::{self, Reloads};
 use super::replace::ListSettings;
@@ -287,6 +288,7 @@ fn link_of(
         turns: RequestTurns::of_claims(),
         last_answer: LastAnswer::default(),
         siblings,
+        replaced_namesake: ReplacedNamesake::default(),
         earlier: Arc::default(),
         reporter: reporter.clone(),
     }

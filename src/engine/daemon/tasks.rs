@@ -11,7 +11,7 @@ use super::health::Health;
 use super::held_back::{HeldBack, Neighbour};
 use super::last_answer::LastAnswer;
 use super::message::Message;
-use super::namesake::Sighting;
+use super::namesake::{ReplacedNamesake, Sighting};
 use super::newcomer::Newcomer;
 use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
@@ -26,6 +26,7 @@ use crate::store::{
     Claimant, CopyReply, HostInfo, HostReport, JobReport, Lock, LockId, Registered, Registration,
     Returned, Seen, Settle, Store, StoreError,
 };
+use crate::time::BootInstant;
 
 /// How many jobs are registered in one request.
 const BATCH: usize = 500;
@@ -82,6 +83,7 @@ pub(super) struct TaskContext {
     pub(super) turns: RequestTurns,
     pub(super) last_answer: LastAnswer,
     pub(super) siblings: Siblings,
+    pub(super) replaced_namesake: ReplacedNamesake,
     /// Held by each registration. What enters jobs under an earlier list must not overtake the rest.
     pub(super) earlier: Arc<RwLock<()>>,
     pub(super) reporter: Reporter,
@@ -401,7 +403,7 @@ impl TaskContext {
         loop {
             tokio::time::sleep(delay.mul_f64(0.5 + random() / 2.0)).await;
             let announced = match self.signed(word.clone()).await {
-                Ok(word) => self.store.announce(&word, ANNOUNCED_FOR).await,
+                Ok(word) => self.announce_self(&word).await,
                 Err(error) => Err(error),
             };
             let announced = match announced {
@@ -460,13 +462,22 @@ impl TaskContext {
 
     async fn tell_others(&self, info: HostInfo) -> Result<HostInfo, StoreError> {
         let info = self.signed(info).await?;
-        self.store.announce(&info, ANNOUNCED_FOR).await?;
+        self.announce_self(&info).await?;
         Ok(info)
+    }
+
+    pub(super) async fn announce_self(&self, me: &HostInfo) -> Result<(), StoreError> {
+        self.replaced_namesake.sends(me);
+        self.store.announce(me, ANNOUNCED_FOR).await
     }
 
     async fn meet(&self, info: HostInfo) -> Result<(HostInfo, Vec<HostReport>), StoreError> {
         // Before its announcement replaces that of another daemon under the same name.
         let before = self.store.peers().await;
+        if let Ok(hosts) = &before {
+            self.replaced_namesake
+                .looked(hosts, &info, BootInstant::now());
+        }
         let info = self.tell_others(info).await?;
         let hosts = match before {
             Ok(hosts) => {
@@ -479,11 +490,10 @@ impl TaskContext {
         Ok((info, hosts))
     }
 
-    /// Takes the word back that this host lives. Without success it is forgotten all the same,
-    /// only later.
+    /// Takes the word back that this host lives, or puts back that of a live namesake. Without success
+    /// it is forgotten all the same, only later.
     pub(super) async fn withdraw(&self, info: HostInfo) {
-        let told = self.store.announce(&info, Duration::ZERO);
-        match tokio::time::timeout(WITHDRAW, told).await {
+        match tokio::time::timeout(WITHDRAW, self.take_back(&info)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(
                 "cannot remove this host from the announced hosts; \
@@ -493,6 +503,22 @@ impl TaskContext {
                 "cannot remove this host from the announced hosts; its \
                                        entry expires: no reply in {WITHDRAW:?}"
             ),
+        }
+    }
+
+    async fn take_back(&self, me: &HostInfo) -> Result<(), StoreError> {
+        let hosts = self.store.peers().await;
+        let is_there = hosts
+            .as_ref()
+            .is_ok_and(|hosts| Sighting::among(hosts, me).is_none());
+        if let Ok(hosts) = &hosts {
+            self.replaced_namesake.looked(hosts, me, BootInstant::now());
+        }
+        match self.replaced_namesake.to_put_back(BootInstant::now()) {
+            Some((namesake, valid_for)) if is_there => {
+                self.store.announce(&namesake, valid_for).await
+            }
+            _ => self.store.announce(me, Duration::ZERO).await,
         }
     }
 }

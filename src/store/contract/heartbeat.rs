@@ -67,6 +67,11 @@ impl HostHeartbeat {
         }
     }
 
+    /// Whether the daemon that `info` is about made this announcement.
+    pub(in crate::store) fn is_by(&self, info: &HostInfo) -> bool {
+        (self.pid, self.started_at) == (info.pid, info.started_at)
+    }
+
     pub(in crate::store) fn into_info(self) -> Result<HostInfo, InvalidName> {
         Ok(HostInfo {
             host: HostName::parse(&self.host)?,

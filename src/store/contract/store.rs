@@ -200,7 +200,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(Replaced::Done)
     }
 
-    /// Announces that this host is up. The announcement expires after `valid_for`; zero removes it.
+    /// Announces that this host is up. The announcement expires after `valid_for`; zero removes it,
+    /// unless another daemon under the name of this host has replaced it.
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError>;
 
     /// Waits until a release of the lock is announced, at most `limit`. May return early without a

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, params};
 
 use super::context::WorkContext;
 use super::error::{RowKey, SqliteFailure};
@@ -20,10 +20,7 @@ pub(super) fn announce(
         .map_err(|e| RowKey::of("hosts", host.host.as_str()).unreadable(e))?;
     let now = &work.now;
     if valid_for.is_zero() {
-        work.db
-            .prepare_cached("DELETE FROM hosts WHERE host = ?")?
-            .execute([host.host.as_str()])?;
-        return Ok(());
+        return withdraw(work, host);
     }
     work.db
         .prepare_cached("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?)")?
@@ -37,6 +34,25 @@ pub(super) fn announce(
     work.db
         .prepare_cached("DELETE FROM hosts WHERE boot <> ? OR ends <= ?")?
         .execute(params![now.boot, long_ago(work)])?;
+    Ok(())
+}
+
+/// Removes the announcement of this daemon. Another one under the name of this host may have replaced it.
+fn withdraw(work: &WorkContext<'_>, host: &HostInfo) -> Result<(), SqliteFailure> {
+    let name = host.host.as_str();
+    let kept = work
+        .db
+        .prepare_cached("SELECT info FROM hosts WHERE host = ?")?
+        .query_row([name], |row| row.get::<_, String>(0))
+        .optional()?;
+    let is_of_another = kept
+        .and_then(|info| serde_json::from_str::<HostHeartbeat>(&info).ok())
+        .is_some_and(|kept| !kept.is_by(host));
+    if !is_of_another {
+        work.db
+            .prepare_cached("DELETE FROM hosts WHERE host = ?")?
+            .execute([name])?;
+    }
     Ok(())
 }
 

@@ -95,6 +95,7 @@ macro_rules! contract {
                 an_unknown_job_is_reported_as_such,
                 a_host_is_forgotten_when_it_falls_silent,
                 a_host_takes_its_word_back,
+                a_host_takes_back_no_word_of_a_namesake,
                 a_host_that_falls_silent_has_vanished_and_one_that_takes_its_word_back_has_not,
                 the_jobs_of_a_list_are_kept_under_its_fingerprint,
                 only_an_empty_store_can_be_declared_new,

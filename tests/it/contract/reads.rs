@@ -212,6 +212,31 @@ pub(crate) async fn a_host_takes_its_word_back(subject: &impl Subject) {
     assert_eq!(names().await, ["stays"]);
 }
 
+pub(crate) async fn a_host_takes_back_no_word_of_a_namesake(subject: &impl Subject) {
+    let store = subject.store();
+    let pids = async || {
+        let hosts = store.hosts().await.unwrap();
+        hosts.iter().map(|it| it.info.pid).collect::<Vec<_>>()
+    };
+    let one = host("h", 1);
+    let other = HostInfo {
+        pid: 43,
+        ..one.clone()
+    };
+    let later = HostInfo {
+        started_at: Timestamp::from_secs(1_700_000_001),
+        ..one.clone()
+    };
+    for namesake in [other, later] {
+        store.announce(&one, LONG).await.unwrap();
+        subject.another().announce(&namesake, LONG).await.unwrap();
+        store.announce(&one, Duration::ZERO).await.unwrap();
+        assert_eq!(pids().await, [namesake.pid]);
+        store.announce(&namesake, Duration::ZERO).await.unwrap();
+        assert_eq!(pids().await, [0; 0]);
+    }
+}
+
 pub(crate) async fn a_host_that_falls_silent_has_vanished_and_one_that_takes_its_word_back_has_not(
     subject: &impl Subject,
 ) {

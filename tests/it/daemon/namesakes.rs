@@ -64,6 +64,8 @@ fn two_daemons_under_one_host_name_are_told_and_a_restart_is_not() {
         "{check}"
     );
     assert_eq!(other.terminate().code(), Some(0));
+    assert_eq!(host(&again)["pid"], again.pid(), "it is still announced");
+    again.ask(&["status", "--check"]).expect_code(1);
     again.wait_log(&[
         "INFO",
         "no other daemon announces itself under this host's name",
@@ -81,4 +83,6 @@ fn two_daemons_under_one_host_name_are_told_on_a_file() {
     two.wait_log(&TOLD);
     let doctor = one.ask(&["doctor", "--json"]).stdout;
     assert!(doctor.contains("host.names"), "{doctor}");
+    assert_eq!(two.terminate().code(), Some(0));
+    assert_eq!(host(&one)["pid"], one.pid(), "it is still announced");
 }

@@ -100,6 +100,7 @@ fn bench(store: ScriptedStore) -> TaskBench {
         turns: RequestTurns::of_claims(),
         last_answer: LastAnswer::default(),
         siblings: Siblings::none(),
+        replaced_namesake: ReplacedNamesake::default(),
         earlier: Arc::default(),
         reporter: Reporter::quiet(host_info("a").host),
     };
