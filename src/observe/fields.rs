@@ -3,7 +3,6 @@
 use std::fmt::{self, Debug};
 
 use tracing::field::Field;
-use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{self, Writer};
 
@@ -12,18 +11,24 @@ use super::plain::plain_event;
 /// Writes fields as the library does, but with control characters as all text of cronlatch shows them: the
 /// library has a form of its own for some of them, and lets the colours of a job pass.
 pub(super) fn plain_fields() -> impl for<'a> FormatFields<'a> + 'static {
-    format::debug_fn(write_field).delimited(" ")
+    format::debug_fn(write_field)
 }
 
+/// Writes the message, which comes first, or another field with a space before it.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    let name = field.name();
+    // Where in its source a library has logged, if it logs by way of the crate `log`.
+    if name.starts_with("log.") {
+        return Ok(());
+    }
     let text = format!("{value:?}");
     let text = plain_event(&text);
-    match field.name() {
+    match name.strip_prefix("r#").unwrap_or(name) {
         "message" => writer.write_str(&text),
         name if writer.has_ansi_escapes() => {
-            write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{text}")
+            write!(writer, " \x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{text}")
         }
-        name => write!(writer, "{name}={text}"),
+        name => write!(writer, " {name}={text}"),
     }
 }
 
@@ -50,6 +55,12 @@ mod tests {
     }
 
     fn logged(colours: bool) -> String {
+        written(colours, || {
+            tracing::info!(job = %"a", stream = "stdout", by = %"x\x1b[8m", "\x1b[1m\u{9b}\x07\rb");
+        })
+    }
+
+    fn written(colours: bool, log: impl FnOnce()) -> String {
         let written = Written::default();
         let out = written.clone();
         let lines = tracing_subscriber::fmt::layer()
@@ -60,9 +71,7 @@ mod tests {
             .with_ansi(colours)
             .fmt_fields(plain_fields());
         let subscriber = tracing_subscriber::registry().with(lines);
-        tracing::subscriber::with_default(subscriber, || {
-            tracing::info!(job = %"a", stream = "stdout", by = %"x\x1b[8m", "\x1b[1m\u{9b}\x07\rb");
-        });
+        tracing::subscriber::with_default(subscriber, log);
         let bytes = written.0.lock().expect("no panic").clone();
         String::from_utf8(bytes).expect("text")
     }
@@ -73,6 +82,14 @@ mod tests {
             logged(false),
             "\\u001b[1m\\u009b\\u0007\\u000db job=a stream=\"stdout\" by=x\\u001b[8m\n"
         );
+    }
+
+    #[test]
+    fn where_a_library_has_logged_is_left_out() {
+        let line = written(false, || {
+            tracing::info!(log.target = "ring", r#type = 1, log.line = 7, "ready");
+        });
+        assert_eq!(line, "ready type=1\n");
     }
 
     #[test]

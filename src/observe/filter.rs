@@ -41,6 +41,7 @@ impl Filter {
         let (directives, faults) = read(rust_log);
         let mut targets = Targets::new().with_default(LevelFilter::WARN);
         let sets_all = directives.iter().any(|it| it.target.is_none());
+        let names_secretive = directives.iter().any(|it| it.target == Some(SECRETIVE));
         if !sets_all {
             targets = targets.with_target(OURS, LevelFilter::INFO);
         }
@@ -55,8 +56,10 @@ impl Filter {
             targets = targets.with_default(libraries);
             targets = targets.with_target(OURS, level.filter());
         }
-        let least = targets.default_level().unwrap_or(LevelFilter::OFF);
-        let targets = targets.with_target(SECRETIVE, least.min(LevelFilter::WARN));
+        if !names_secretive {
+            let least = targets.default_level().unwrap_or(LevelFilter::OFF);
+            targets = targets.with_target(SECRETIVE, least.min(LevelFilter::WARN));
+        }
         Self { targets, faults }
     }
 }
@@ -84,7 +87,7 @@ fn directive(text: &str) -> Result<Directive<'_>, String> {
             let target = None;
             return Ok(Directive { target, level });
         }
-        // Nobody would notice a target that nothing has.
+        // Taken for a target it would change nothing, and nobody would notice.
         if level_meant(text).is_some() {
             return Err(not_a_level(text));
         }
@@ -223,6 +226,7 @@ mod tests {
         assert_eq!(least(&it, "ureq_proto::client"), LevelFilter::WARN);
         let quiet = filter("error");
         assert_eq!(least(&quiet, "ureq"), LevelFilter::ERROR);
+        assert_eq!(least(&filter("debug,ureq=off"), "ureq"), LevelFilter::OFF);
         for text in ["ureq=debug", "ureq_proto::client=trace", "ureq"] {
             let Filter { targets, faults } = Filter::new(None, text);
             assert_eq!(faults.len(), 1, "{text}");
