@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Daemon;
-use super::tasks::ANNOUNCED_FOR;
 use crate::store::{HostInfo, HostReport};
 use crate::time::{BootInstant, Timestamp};
 
@@ -24,6 +23,9 @@ use crate::time::{BootInstant, Timestamp};
 const REPORT_AGAIN: Duration = Duration::from_secs(300);
 /// A daemon that has announced nothing for this long has ended, or has another name now.
 const GONE_AFTER: Duration = Duration::from_secs(30);
+/// How long an announcement that is put back lasts after it was last seen: its daemon announces itself again within
+/// ten seconds, if it lives.
+const PUT_BACK_FOR: Duration = Duration::from_secs(12);
 
 /// The announcement of another daemon under this host's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +164,7 @@ impl ReplacedNamesake {
     pub(super) fn to_put_back(&self, now: BootInstant) -> Option<(HostInfo, Duration)> {
         let (mut info, seen) = self.replaced().seen.clone()?;
         let since = now.since(seen);
-        let valid_for = ANNOUNCED_FOR.saturating_sub(since);
+        let valid_for = PUT_BACK_FOR.saturating_sub(since);
         // Its daemon sees by this that it was put back.
         info.up = info.up.map(|up| up + since + Duration::from_millis(1));
         (!valid_for.is_zero()).then_some((info, valid_for))
@@ -255,9 +257,9 @@ mod tests {
         replaced.looked(&there(me.clone()), &me, at(105));
         assert_eq!(put_back(105), None);
         replaced.looked(&there(announced(7, 15)), &me, at(110));
-        assert_eq!(put_back(115), Some((7, 25)));
+        assert_eq!(put_back(115), Some((7, 7)));
         replaced.looked(&there(me.clone()), &me, at(120));
-        assert_eq!(put_back(120), Some((7, 20)), "it was there lately");
+        assert_eq!(put_back(120), Some((7, 2)), "it was there lately");
         assert_eq!(put_back(140), None, "it has been silent for too long");
         replaced.looked(&[], &me, at(121));
         assert_eq!(put_back(121), None, "it has removed its announcement");

@@ -45,7 +45,7 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// How long the message that this host has stopped may take to reach the store.
 const WITHDRAW: Duration = Duration::from_secs(1);
 /// A host that has not announced itself for this long is removed.
-pub(super) const ANNOUNCED_FOR: Duration = Duration::from_secs(30);
+const ANNOUNCED_FOR: Duration = Duration::from_secs(30);
 
 /// What is done before jobs are registered.
 #[derive(Debug)]
@@ -490,8 +490,8 @@ impl TaskContext {
         Ok((info, hosts))
     }
 
-    /// Takes the word back that this host lives, or puts back that of a live namesake. Without success
-    /// it is forgotten all the same, only later.
+    /// Removes this host's announcement, or puts back that of a live namesake. If that fails, the announcement
+    /// expires by itself.
     pub(super) async fn withdraw(&self, info: HostInfo) {
         match tokio::time::timeout(WITHDRAW, self.take_back(&info)).await {
             Ok(Ok(())) => {}
