@@ -1,8 +1,8 @@
 //! Commands that wait for the same instant begin shortly one after another.
 //!
-//! The kernel wakes all processes that sleep until one instant before any of them runs. So the first of a thousand
-//! would begin some milliseconds late, although it had nothing to do but to wake. They cannot run at once anyway: it
-//! costs the last one nothing to be woken when a core is about to be free.
+//! The kernel wakes all processes that sleep until one instant before any of them runs, which takes milliseconds for a
+//! thousand. If they wake one after another, the first of them runs at once. The last of them is not later for it,
+//! because each needs a core for longer than the time between two of them.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use crate::time::BootInstant;
 
-/// About half of what it takes one core to wake a process and to execute its command.
-const A_WAKE: Duration = Duration::from_micros(200);
+/// About half of the time that a core needs to wake a process and to execute its command.
+const WAKE_COST: Duration = Duration::from_micros(200);
 
-/// Instants of one crowd differ by so little: each is reckoned from the reply to a claim.
-const APART: Duration = Duration::from_millis(5);
+/// No command begins later than this after its instant because of others.
+const MOST: Duration = Duration::from_millis(250);
+
+/// Instants that differ by less are of the same occurrences: each is computed from the reply to a claim.
+const SAME_INSTANT: Duration = Duration::from_millis(5);
 
 /// Gives each command of a crowd its turn.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ impl Crowd {
     fn on(cores: usize) -> Self {
         let cores = u32::try_from(cores).unwrap_or(u32::MAX);
         Self {
-            pace: A_WAKE / cores.max(1),
+            pace: WAKE_COST / cores.max(1),
             last: Mutex::default(),
         }
     }
@@ -52,7 +55,7 @@ impl Crowd {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |other: &BootInstant| {
             let (one, other) = (instant.to_duration(), other.to_duration());
-            one.abs_diff(other) < APART
+            one.abs_diff(other) < SAME_INSTANT
         };
         if last.instant.as_ref().is_some_and(is_same) {
             last.taken = last.taken.saturating_add(1);
@@ -62,7 +65,7 @@ impl Crowd {
                 taken: 0,
             };
         }
-        instant.plus(self.pace.saturating_mul(last.taken))
+        instant.plus(self.pace.saturating_mul(last.taken).min(MOST))
     }
 }
 
@@ -89,5 +92,13 @@ mod tests {
         let instant = BootInstant::BOOT.plus(Duration::from_secs(60));
         let last = (0..1_000).map(|_| crowd.turn_at(instant)).max();
         assert!(last < Some(instant.plus(Duration::from_millis(5))));
+    }
+
+    #[test]
+    fn however_many_wait_none_begins_long_after_its_instant() {
+        let crowd = Crowd::on(1);
+        let instant = BootInstant::BOOT.plus(Duration::from_secs(60));
+        let last = (0..10_000).map(|_| crowd.turn_at(instant)).max();
+        assert_eq!(last, Some(instant.plus(MOST)));
     }
 }
