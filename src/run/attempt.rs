@@ -1,5 +1,6 @@
 //! One attempt of a run: starts the command, follows it, and judges how it ended.
 
+use std::borrow::Cow;
 use std::future::pending;
 use std::sync::Arc;
 
@@ -210,7 +211,7 @@ struct AttemptSupervisor<'a> {
 
 impl Supervisor for AttemptSupervisor<'_> {
     fn line(&mut self, stream: Stream, text: &str) {
-        self.tail.push(text);
+        self.tail.push(&first_and_last_part(text));
         self.control.line(stream, text);
         let text = last_part(text);
         match stream {
@@ -300,6 +301,17 @@ fn signalled(exit: &Exit, control: &RunControl) -> Option<String> {
     Some(format!("ended by {name}, sent by {cause}"))
 }
 
+/// A line without what a terminal shows of it for a moment only: the states of a progress bar between the first and
+/// the last one, which would leave no room for other lines in the record.
+fn first_and_last_part(line: &str) -> Cow<'_, str> {
+    match (line.split_once('\r'), line.rsplit_once('\r')) {
+        (Some((first, _)), Some((before, last))) if first.len() < before.len() => {
+            format!("{first}\r{last}").into()
+        }
+        _ => line.into(),
+    }
+}
+
 /// What a terminal shows of a line in the end, such as the last state of a progress bar.
 fn last_part(line: &str) -> &str {
     line.rsplit('\r').next().unwrap_or(line)
@@ -327,5 +339,7 @@ mod tests {
     fn the_log_shows_the_last_state_of_a_progress_bar() {
         assert_eq!(last_part("10%\r20%\rdone"), "done");
         assert_eq!(last_part("plain"), "plain");
+        let kept = ["10%\r20%\r30%\rdone", "a\rb", "plain"].map(first_and_last_part);
+        assert_eq!(kept, ["10%\rdone", "a\rb", "plain"]);
     }
 }
