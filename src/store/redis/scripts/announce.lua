@@ -2,7 +2,8 @@
 --
 -- KEYS  1 hosts (hash: host -> "UNTIL SEEN JSON", both in ms), 2 store marker
 -- ARGV  1 host, 2 how long the announcement lasts in ms (0: withdraws the one that the same
---       daemon made), 3 its description of itself as JSON, 4 longest TTL of its job list in ms, 5 how long expired announcements are kept in ms
+--       daemon made), 3 its description of itself as JSON, 4 longest TTL of its job list in ms, 5 how
+--       long expired announcements are kept in ms
 -- Reply the entries that could not be read and were removed: of each its field and its value; with
 --       an empty field, all of them: the key was of another type than cronlatch writes
 
