@@ -14,7 +14,8 @@ use super::key_fault::KeyFault;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The connection failed or the reply was late. The operation may have been executed.
+    /// The connection failed, the reply was late, or the server serves nobody for now. The operation may
+    /// have been executed.
     ///
     /// Such a claim must be resent with the same token, or cancelled with `finish`.
     Unreachable(ErrorDetail),
@@ -81,6 +82,9 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unreachable(detail) if detail.is_rejection() => {
+                write!(f, "the store cannot be used: {detail}")
+            }
             Self::Unreachable(detail) => write!(f, "the store is unreachable: {detail}"),
             Self::PartUnreachable(detail) => {
                 write!(f, "part of the store is unreachable: {detail}")

@@ -15,6 +15,7 @@ pub struct ErrorDetail(Arc<DetailInner>);
 struct DetailInner {
     text: String,
     cause: Option<Arc<dyn Error + Send + Sync>>,
+    rejection: bool,
 }
 
 impl ErrorDetail {
@@ -24,7 +25,22 @@ impl ErrorDetail {
         Self(Arc::new(DetailInner {
             text: self.0.text.clone(),
             cause: Some(Arc::new(cause)),
+            rejection: self.0.rejection,
         }))
+    }
+
+    /// Says that a server replied, although the error counts as an outage.
+    #[must_use]
+    pub(crate) fn of_rejection(self) -> Self {
+        Self(Arc::new(DetailInner {
+            text: self.0.text.clone(),
+            cause: self.0.cause.clone(),
+            rejection: true,
+        }))
+    }
+
+    pub(super) fn is_rejection(&self) -> bool {
+        self.0.rejection
     }
 
     /// Returns `WHAT: CAUSE`, caused by `cause`.
@@ -37,6 +53,7 @@ impl ErrorDetail {
         Self(Arc::new(DetailInner {
             text,
             cause: self.0.cause.clone(),
+            rejection: self.0.rejection,
         }))
     }
 
@@ -71,7 +88,11 @@ impl From<&str> for ErrorDetail {
 
 impl From<String> for ErrorDetail {
     fn from(text: String) -> Self {
-        Self(Arc::new(DetailInner { text, cause: None }))
+        Self(Arc::new(DetailInner {
+            text,
+            cause: None,
+            rejection: false,
+        }))
     }
 }
 

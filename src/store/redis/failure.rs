@@ -223,9 +223,19 @@ impl RedisFailure {
     fn of_code(shown: &str, error: &RedisError, detail: ErrorDetail) -> Self {
         match error.code() {
             // The server recovers by itself, or another server takes its place.
-            Some(
-                "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "NOREPLICAS" | "UNBLOCKED",
-            ) => Self::unreachable(detail),
+            Some("LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "UNBLOCKED") => {
+                Self::unreachable(detail)
+            }
+            // An outage as well: nobody can renew a lease or report a result meanwhile.
+            Some("NOREPLICAS") => {
+                let said = format!(
+                    "{shown} rejects every claim and renewal, because fewer of its replicas are in \
+                     step than min-replicas-to-write demands: bring the replicas back, or lower \
+                     min-replicas-to-write"
+                );
+                let said = ErrorDetail::from(said).caused_by(error.clone());
+                Self::unreachable(said.of_rejection())
+            }
             // Demoted, or the password was changed. A new connection may succeed.
             Some(code @ ("READONLY" | "NOAUTH" | "WRONGPASS")) => Self {
                 rebuild: true,

@@ -113,11 +113,15 @@ pub(super) struct Scripts {
     pub(super) enlist: Script,
     pub(super) listed: Script,
     pub(super) listed_jobs: Script,
+    /// The same, for reading only.
+    pub(super) read_listed_jobs: Script,
     pub(super) forget: Script,
     pub(super) unlist: Script,
     pub(super) keep: Script,
     pub(super) manual: Script,
     pub(super) requests: Script,
+    /// The same, for listing only.
+    pub(super) list_requests: Script,
     pub(super) output: Script,
     pub(super) ledger: Script,
     pub(super) replace: Script,
@@ -174,6 +178,7 @@ impl Scripts {
             enlist: Script::new(Ordinary, &[], include_str!("scripts/enlist.lua")),
             listed: Script::new(Ordinary, &[], include_str!("scripts/listed.lua")),
             listed_jobs: Script::new(Ordinary, &[], include_str!("scripts/listed_jobs.lua")),
+            read_listed_jobs: Script::new(ReadOnly, &[], include_str!("scripts/listed_jobs.lua")),
             ledger: Script::new(ReadOnly, &[LOCK, JOB], include_str!("scripts/ledger.lua")),
             replace: Script::new(Ordinary, &[LOCK, JOB], include_str!("scripts/replace.lua")),
             forget: Script::new(AllowOom, &[LOCK], include_str!("scripts/forget.lua")),
@@ -183,6 +188,7 @@ impl Scripts {
             returned: Script::new(AllowOom, &[], include_str!("scripts/returned.lua")),
             // A run must be killed also when memory is full.
             requests: Script::new(AllowOom, &[], include_str!("scripts/requests.lua")),
+            list_requests: Script::new(ReadOnly, &[], include_str!("scripts/requests.lua")),
             output: Script::new(Ordinary, &[], include_str!("scripts/output.lua")),
             manual: Script::new(Ordinary, &[], include_str!("scripts/manual.lua")),
             unacknowledged: Script::new(AllowOom, all, include_str!("scripts/unacknowledged.lua")),

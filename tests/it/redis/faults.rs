@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cronlatch::store::{ClaimReply, FinishReply, RenewReply, Renewal};
+use cronlatch::store::{ClaimReply, Fingerprint, FinishReply, RenewReply, Renewal};
 
 use super::{
     claim, expect_refused, expect_unreachable, finish, grant, lock, renew, renewal, store,
@@ -174,6 +174,30 @@ async fn with_memory_full_leases_are_renewed_and_given_back_and_none_is_granted(
     assert_eq!(released, FinishReply::Released);
     server.config("maxmemory", "0");
     grant(&store, &claim()).await;
+}
+
+#[tokio::test]
+async fn without_the_replicas_that_it_wants_a_server_rejects_writes_and_is_read() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let first = claim();
+    grant(&store, &first).await;
+    server.config("min-replicas-to-write", "1");
+    let claimed = store.claim(&first).await.unwrap_err();
+    let shown = claimed.to_string();
+    assert!(
+        shown.starts_with("the store cannot be used: redis://")
+            && shown.contains("lower min-replicas-to-write"),
+        "{shown}"
+    );
+    // For a daemon it is an outage: no run may be judged by a renewal that was rejected.
+    expect_unreachable::<()>(Err(claimed));
+    expect_unreachable(store.renew(&[renewal(&first)]).await);
+    assert!(store.requests(None).await.unwrap().is_empty());
+    let list = Fingerprint("c0ffee".into());
+    assert_eq!(store.listed_jobs(&list).await.unwrap(), None);
+    server.config("min-replicas-to-write", "0");
+    assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
 }
 
 #[tokio::test]

@@ -176,7 +176,12 @@ impl Store for RedisStore {
 
     async fn requests(&self, host: Option<&HostName>) -> Result<Vec<FiledRequest>, StoreError> {
         let call = daemon_request::list_call(self.prefix(), host);
-        let reply = self.run(&self.scripts.requests, call).await?;
+        // A daemon that lists requests must be able to take them: it would refuse them otherwise.
+        let script = match host {
+            Some(_) => &self.scripts.requests,
+            None => &self.scripts.list_requests,
+        };
+        let reply = self.run(script, call).await?;
         Ok(daemon_request::list_read(reply)?)
     }
 
@@ -330,7 +335,7 @@ impl Store for RedisStore {
 
     async fn listed_jobs(&self, list: &Fingerprint) -> Result<Option<ListedJobs>, StoreError> {
         let call = listed_jobs::read_call(self.prefix(), list);
-        let reply = self.run(&self.scripts.listed_jobs, call).await?;
+        let reply = self.run(&self.scripts.read_listed_jobs, call).await?;
         Ok(listed_jobs::read(list, reply)?)
     }
 
