@@ -176,6 +176,10 @@ impl Store for MeasuredStore {
             .await
     }
 
+    async fn takes_no_writes(&self) -> Option<String> {
+        self.store.takes_no_writes().await
+    }
+
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
         self.store.released(lock, limit).await
     }

@@ -78,6 +78,43 @@ fn a_host_that_claims_nothing_because_of_its_clock_is_critical() {
 }
 
 #[test]
+fn a_store_that_takes_no_writes_is_critical_and_the_reason_is_shown() {
+    let redis = RedisServer::start();
+    let list = list(&["{ name: tick, every: 1h, command: 'true' }"]);
+    let mut daemon = Daemon::on("web1", format!("store: {}\n{list}", redis.url())).start();
+    daemon.wait_ready();
+    for setting in ["maxmemory", "min-replicas-to-write"] {
+        wait_until("nothing is wrong", || check(&daemon, &[]).0 == 0);
+        redis.config(setting, "1");
+        let (code, text) = check(&daemon, &[]);
+        assert_eq!(code, 2, "{text}");
+        assert!(
+            text.contains("critical: nothing is claimed: redis://"),
+            "{text}"
+        );
+        assert!(text.contains(setting), "{text}");
+        let status = daemon.ask(&["status"]).expect_code(0).stdout;
+        assert!(
+            status.contains(setting) && status.contains("web1"),
+            "{status}"
+        );
+        let explained = daemon.ask(&["explain", "tick", "--json"]).expect_code(0);
+        let explained = &explained.json_lines()[0];
+        assert_eq!(explained["hosts"][0]["decision"], "waits", "{explained}");
+        assert!(
+            explained["details"].to_string().contains(setting),
+            "{explained}"
+        );
+        let refused = daemon.ask(&["trigger", "tick"]).expect_code(69).stderr;
+        assert!(
+            refused.contains("nothing was started") && refused.contains(setting),
+            "{refused}"
+        );
+        redis.config(setting, "0");
+    }
+}
+
+#[test]
 fn commands_that_find_nothing_in_a_store_that_nobody_named_say_where_they_looked() {
     let (absent, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let ask = |args: &[&str], state: &tempfile::TempDir| {

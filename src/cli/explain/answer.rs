@@ -26,5 +26,10 @@ pub(super) fn explain(facts: &OccurrenceFacts, at: Timestamp) -> Explanation {
             facts.host
         ));
     }
+    if let Some(why) = &facts.takes_no_writes {
+        explanation
+            .details
+            .push(format!("nothing is claimed now: {why}"));
+    }
     explanation
 }

@@ -32,6 +32,8 @@ pub(super) struct OccurrenceFacts {
     pub(super) open_neighbours: Vec<JobReport>,
     pub(super) listing: Listing,
     pub(super) hosts: Vec<HostReport>,
+    /// Why the store takes no writes, if it does not.
+    pub(super) takes_no_writes: Option<String>,
 }
 
 impl OccurrenceFacts {
@@ -78,6 +80,7 @@ impl OccurrenceFacts {
             open_neighbours: store.jobs(&sharing).await?,
             listing,
             hosts: store.hosts().await?,
+            takes_no_writes: store.takes_no_writes().await,
             job,
         })
     }

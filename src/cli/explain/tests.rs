@@ -67,6 +67,7 @@ jobs:
         open_neighbours: Vec::new(),
         listing,
         hosts: ["a", "b"].map(|name| up(name, seen)).to_vec(),
+        takes_no_writes: None,
         job,
     }
     .with_config_of_hosts()

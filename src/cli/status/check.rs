@@ -182,6 +182,9 @@ fn of_store(report: &StatusReport) -> Vec<CheckFinding> {
     if let Some(away) = &report.away {
         add(Level::Critical, away.clone());
     }
+    if let Some(why) = &report.takes_no_writes {
+        add(Level::Critical, format!("nothing is claimed: {why}"));
+    }
     if let Some(until) = report.recovering_until {
         let problem = format!("the store grants no locks until {until}: it is new or lost data");
         add(Level::Warning, problem);

@@ -200,6 +200,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         .map(|job| (job.name.clone(), job.lock_on(host)))
         .collect();
     let now = store.now().await?;
+    let takes_no_writes = store.takes_no_writes().await;
     let mut parts = Parts::default();
     let condition = parts.shown(store.condition(&wanted).await)?;
     let condition = condition.unwrap_or_default();
@@ -227,6 +228,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         store: settings.shown(),
         now,
         away: parts.away,
+        takes_no_writes,
         lost_data_at: condition.lost_at,
         recovering_until: report::recovering_until(&condition, now, jobs),
         nodes: NodeStatus::all(&condition, now),

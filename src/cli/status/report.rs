@@ -28,6 +28,9 @@ pub(in crate::cli) struct StatusReport {
     /// Jobs kept there are `unreachable`, and so are the hosts if none is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) away: Option<String>,
+    /// Why the store takes no writes, so that nothing is claimed. Left out while it takes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) takes_no_writes: Option<String>,
     /// When it lost data, or was first used without `init`; by its own clock.
     pub(super) lost_data_at: Option<Timestamp>,
     /// The store grants nothing before this, because it may have lost data.

@@ -23,6 +23,9 @@ pub(super) fn for_people(status: &StatusReport) -> String {
     if let Some(away) = &status.away {
         text += &format!("       {away}\n");
     }
+    if let Some(why) = &status.takes_no_writes {
+        text += &format!("       nothing is claimed: {why}\n");
+    }
     text += &nodes_note(&status.nodes);
     text += &clocks_note(&status.nodes);
     text.push('\n');
@@ -379,6 +382,7 @@ mod tests {
             store: "redis://ops:***@10.0.0.5:6379/0".to_owned(),
             now: Timestamp::from_secs(10_000),
             away: None,
+            takes_no_writes: None,
             lost_data_at: Some(Timestamp::from_secs(9_990)),
             recovering_until: Some(Timestamp::from_secs(10_020)),
             nodes: Vec::new(),
@@ -436,6 +440,7 @@ mod tests {
             store: "cluster of redis://10.0.0.5:6379".to_owned(),
             now: Timestamp::from_secs(10_000),
             away: Some("part of the store is unreachable: refused".to_owned()),
+            takes_no_writes: None,
             lost_data_at: None,
             recovering_until: None,
             nodes: Vec::new(),

@@ -63,6 +63,10 @@ impl TriggerRequest<'_> {
         store: &dyn Store,
         context: TriggerContext<'_>,
     ) -> Result<TriggeredRun, Failure> {
+        // A daemon starts nothing then, and does not even take the request.
+        if let Some(why) = store.takes_no_writes().await {
+            return Err(Failure::Unavailable(format!("nothing was started: {why}")));
+        }
         let host = self.choose_host(store, context).await?;
         let output = match self.follow {
             Some(_) => OutputWish::Send,

@@ -13,7 +13,7 @@ pub(super) struct RedisFailure {
     kind: FailureKind,
     detail: ErrorDetail,
     rebuild: bool,
-    demoted: bool,
+    rejects_writes: Option<WriteRejection>,
     unknown_script: bool,
     redirect: Option<Redirect>,
     about: Option<About>,
@@ -30,6 +30,14 @@ enum About {
     Key(KeyFault),
     /// No key: the server executed the request, but too few replicas acknowledged it.
     Replicas(Shortfall),
+}
+
+/// Which server rejects everything that writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteRejection {
+    ByReplica,
+    /// Its memory is full, or it lacks replicas.
+    ByMaster,
 }
 
 /// How many replicas of a server acknowledged a request.
@@ -69,7 +77,7 @@ impl RedisFailure {
             kind,
             detail: detail.into(),
             rebuild: false,
-            demoted: false,
+            rejects_writes: None,
             unknown_script: false,
             redirect: None,
             about: None,
@@ -234,12 +242,15 @@ impl RedisFailure {
                      min-replicas-to-write"
                 );
                 let said = ErrorDetail::from(said).caused_by(error.clone());
-                Self::unreachable(said.of_rejection())
+                Self {
+                    rejects_writes: Some(WriteRejection::ByMaster),
+                    ..Self::unreachable(said.of_rejection())
+                }
             }
             // Demoted, or the password was changed. A new connection may succeed.
             Some(code @ ("READONLY" | "NOAUTH" | "WRONGPASS")) => Self {
                 rebuild: true,
-                demoted: code == "READONLY",
+                rejects_writes: (code == "READONLY").then_some(WriteRejection::ByReplica),
                 ..Self::refused(detail)
             },
             Some("OOM") => {
@@ -247,7 +258,10 @@ impl RedisFailure {
                     "{shown} has reached its maxmemory and rejects writes: raise maxmemory, or delete \
                      other data"
                 );
-                Self::refused(ErrorDetail::from(said).caused_by(error.clone()))
+                Self {
+                    rejects_writes: Some(WriteRejection::ByMaster),
+                    ..Self::refused(ErrorDetail::from(said).caused_by(error.clone()))
+                }
             }
             Some("NOSCRIPT") => Self {
                 unknown_script: true,
@@ -270,7 +284,12 @@ impl RedisFailure {
 
     /// Whether the server says that it is a replica.
     pub(super) fn is_demotion(&self) -> bool {
-        self.demoted
+        self.rejects_writes == Some(WriteRejection::ByReplica)
+    }
+
+    /// Whether the server is a master that rejects what writes: its memory is full, or it lacks replicas.
+    pub(super) fn rejects_writes(&self) -> bool {
+        self.rejects_writes == Some(WriteRejection::ByMaster)
     }
 
     /// Whether the server does not know the script by its digest. It executed nothing.

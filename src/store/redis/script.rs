@@ -106,6 +106,8 @@ pub(super) struct Scripts {
     pub(super) init: Script,
     pub(super) condition: Script,
     pub(super) now: Script,
+    /// Writes nothing, and is rejected when the server takes no writes.
+    pub(super) writable: Script,
     pub(super) jobs: Script,
     pub(super) hosts: Script,
     pub(super) begin: Script,
@@ -171,6 +173,7 @@ impl Scripts {
             init: Script::new(Ordinary, &[], include_str!("scripts/init.lua")),
             condition: Script::new(ReadOnly, &[], include_str!("scripts/condition.lua")),
             now: Script::new(ReadOnly, &[], include_str!("scripts/now.lua")),
+            writable: Script::new(Ordinary, &[], include_str!("scripts/now.lua")),
             jobs: Script::new(ReadOnly, &[LOCK, JOB], include_str!("scripts/jobs.lua")),
             hosts: Script::new(ReadOnly, &[], include_str!("scripts/hosts.lua")),
             begin: Script::new(Ordinary, &[LOCK, JOB], include_str!("scripts/begin.lua")),

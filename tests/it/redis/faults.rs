@@ -169,10 +169,12 @@ async fn with_memory_full_leases_are_renewed_and_given_back_and_none_is_granted(
     server.config("maxmemory", "1");
     let said = expect_refused(store.claim(&claim()).await);
     assert!(said.contains("maxmemory"), "{said}");
+    assert!(said.contains(&store.takes_no_writes().await.unwrap()));
     assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
     let released = store.finish(&finish(&first)).await.unwrap();
     assert_eq!(released, FinishReply::Released);
     server.config("maxmemory", "0");
+    assert_eq!(store.takes_no_writes().await, None);
     grant(&store, &claim()).await;
 }
 
@@ -196,7 +198,10 @@ async fn without_the_replicas_that_it_wants_a_server_rejects_writes_and_is_read(
     assert!(store.requests(None).await.unwrap().is_empty());
     let list = Fingerprint("c0ffee".into());
     assert_eq!(store.listed_jobs(&list).await.unwrap(), None);
+    let why = store.takes_no_writes().await.unwrap();
+    assert!(shown.ends_with(&why), "{why}");
     server.config("min-replicas-to-write", "0");
+    assert_eq!(store.takes_no_writes().await, None);
     assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
 }
 

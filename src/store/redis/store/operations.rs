@@ -266,6 +266,13 @@ impl Store for RedisStore {
         Ok(self.listener.returned(&channel, seen, limit).await?)
     }
 
+    async fn takes_no_writes(&self) -> Option<String> {
+        let call = condition::call(self.prefix());
+        let failure = self.run(&self.scripts.writable, call).await.err()?;
+        // Other requests report what else is wrong.
+        failure.rejects_writes().then(|| failure.text().to_owned())
+    }
+
     async fn now(&self) -> Result<Timestamp, StoreError> {
         let read = |value| Ok(Timestamp::from_millis(integer(&value)?));
         let error = match self.run(&self.scripts.now, Call::default()).await {
