@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt as _;
+
 use cronlatch::store::{ClaimReply, Fingerprint, FinishReply, RenewReply, Renewal};
 
 use super::{
@@ -203,6 +205,26 @@ async fn without_the_replicas_that_it_wants_a_server_rejects_writes_and_is_read(
     server.config("min-replicas-to-write", "0");
     assert_eq!(store.takes_no_writes().await, None);
     assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_is_reported_in_one_line() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let reply = b"<!DOCTYPE HTML>\n<title>Bad request</title>\n";
+            drop(connection.write_all(reply).await);
+            // Until the client leaves.
+            drop(tokio::io::copy(&mut connection, &mut tokio::io::sink()).await);
+        }
+    });
+    let store = store(&format!("redis://{address}"));
+    let said = expect_unreachable(store.now().await);
+    let expected = format!(
+        "redis://{address} answers, but not as a Redis server does: correct the address or the port"
+    );
+    assert_eq!(said, expected);
 }
 
 #[tokio::test]

@@ -139,6 +139,13 @@ pub(in crate::store::redis) fn log_in_failure(
     error: &RedisError,
 ) -> RedisFailure {
     let shown = settings.shown();
+    if error.kind() == redis::ErrorKind::Parse {
+        // What the client library says of it has several lines, and names bytes.
+        let text = format!(
+            "{shown} answers, but not as a Redis server does: correct the address or the port"
+        );
+        return RedisFailure::unreachable(ErrorDetail::from(text).caused_by(error.clone()));
+    }
     let text = match error.code() {
         Some("WRONGPASS") => format!("{shown} does not accept the user name and password"),
         Some("NOAUTH") => {
