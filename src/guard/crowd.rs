@@ -24,14 +24,14 @@ const SAME_INSTANT: Duration = Duration::from_millis(5);
 pub(super) struct Crowd {
     /// The time from one command to the next.
     pace: Duration,
-    last: Mutex<Turns>,
+    latest: Mutex<SharedInstant>,
 }
 
-/// The turns that were taken at the instant that was last asked for.
+/// The latest instant that a command was to wait for, and how many others wait for it.
 #[derive(Debug, Default)]
-struct Turns {
+struct SharedInstant {
     instant: Option<BootInstant>,
-    taken: u32,
+    others: u32,
 }
 
 impl Crowd {
@@ -44,7 +44,7 @@ impl Crowd {
         let cores = u32::try_from(cores).unwrap_or(u32::MAX);
         Self {
             pace: WAKE_COST / cores.max(1),
-            last: Mutex::default(),
+            latest: Mutex::default(),
         }
     }
 
@@ -52,20 +52,20 @@ impl Crowd {
     /// are others that wait for it already.
     pub(super) fn turn_at(&self, instant: BootInstant) -> BootInstant {
         // No code that holds the lock can panic.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |other: &BootInstant| {
             let (one, other) = (instant.to_duration(), other.to_duration());
             one.abs_diff(other) < SAME_INSTANT
         };
-        if last.instant.as_ref().is_some_and(is_same) {
-            last.taken = last.taken.saturating_add(1);
+        if latest.instant.as_ref().is_some_and(is_same) {
+            latest.others = latest.others.saturating_add(1);
         } else {
-            *last = Turns {
+            *latest = SharedInstant {
                 instant: Some(instant),
-                taken: 0,
+                others: 0,
             };
         }
-        instant.plus(self.pace.saturating_mul(last.taken).min(MOST))
+        instant.plus(self.pace.saturating_mul(latest.others).min(MOST))
     }
 }
 

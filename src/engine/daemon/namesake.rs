@@ -123,10 +123,11 @@ impl Namesakes {
 
 /// The last announcement of a live namesake that one of this daemon's replaced.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ReplacedNamesake(Arc<Mutex<Replaced>>);
+pub(super) struct ReplacedNamesake(Arc<Mutex<Announced>>);
 
+/// What was announced under this host's name of late.
 #[derive(Debug, Default)]
-struct Replaced {
+struct Announced {
     /// How long this daemon was up at its newest announcement; `None` before its first one.
     sent: Option<Duration>,
     /// The announcement of the namesake, and when it was seen.
@@ -135,34 +136,34 @@ struct Replaced {
 
 impl ReplacedNamesake {
     /// This daemon is about to announce itself.
-    pub(super) fn sends(&self, me: &HostInfo) {
-        let mut replaced = self.replaced();
-        replaced.sent = replaced.sent.max(me.up);
+    pub(super) fn note_sent(&self, me: &HostInfo) {
+        let mut announced = self.announced();
+        announced.sent = announced.sent.max(me.up);
     }
 
     /// Notes whose announcement is there under the name of `me`.
     ///
     /// Before this daemon's first announcement it may be that of a predecessor that died. One that has
     /// replaced an announcement of this daemon is of a daemon that lives.
-    pub(super) fn looked(&self, hosts: &[HostReport], me: &HostInfo, now: BootInstant) {
-        let mut replaced = self.replaced();
-        let Some(sent) = replaced.sent else {
+    pub(super) fn note_seen(&self, hosts: &[HostReport], me: &HostInfo, now: BootInstant) {
+        let mut announced = self.announced();
+        let Some(sent) = announced.sent else {
             return;
         };
         let there = hosts.iter().find(|report| report.info.host == me.host);
         match there.map(|report| &report.info) {
             Some(info) if (info.pid, info.started_at) != (me.pid, me.started_at) => {
-                replaced.seen = (!info.draining).then(|| (info.clone(), now));
+                announced.seen = (!info.draining).then(|| (info.clone(), now));
             }
             // It is this daemon's own, unless a namesake that stops has put it back.
             Some(info) if info.up <= Some(sent) => {}
-            Some(_) | None => replaced.seen = None,
+            Some(_) | None => announced.seen = None,
         }
     }
 
     /// Returns the announcement to put back, and how long it is valid.
     pub(super) fn to_put_back(&self, now: BootInstant) -> Option<(HostInfo, Duration)> {
-        let (mut info, seen) = self.replaced().seen.clone()?;
+        let (mut info, seen) = self.announced().seen.clone()?;
         let since = now.since(seen);
         let valid_for = PUT_BACK_FOR.saturating_sub(since);
         // Its daemon sees by this that it was put back.
@@ -170,7 +171,7 @@ impl ReplacedNamesake {
         (!valid_for.is_zero()).then_some((info, valid_for))
     }
 
-    fn replaced(&self) -> MutexGuard<'_, Replaced> {
+    fn announced(&self) -> MutexGuard<'_, Announced> {
         // No code that holds the guard can panic in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -204,8 +205,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::HostName;
-    use crate::store::Fingerprint;
+    use crate::store::stub::host_info;
     use crate::time::seconds_after_boot as at;
 
     fn sighting(pid: u32, seen_at: i64) -> Sighting {
@@ -219,23 +219,9 @@ mod tests {
 
     fn announced(pid: u32, up: u64) -> HostInfo {
         HostInfo {
-            host: HostName::parse("web1").expect("a valid name"),
-            config: Fingerprint("c0ffee".into()),
-            version: "0".to_owned(),
-            running: 0,
             pid,
-            draining: false,
-            started_at: Timestamp::EPOCH,
-            clock_offset_ms: None,
-            lacks: None,
-            held_back: Vec::new(),
-            nodes: None,
-            waits: None,
-            clock_wrong: None,
             up: Some(Duration::from_secs(up)),
-            namesake: None,
-            output: None,
-            http: None,
+            ..host_info("web1")
         }
     }
 
@@ -251,24 +237,24 @@ mod tests {
             let info = replaced.to_put_back(at(now));
             info.map(|(info, valid_for)| (info.pid, valid_for.as_secs()))
         };
-        replaced.looked(&there(announced(7, 5)), &me, at(100));
+        replaced.note_seen(&there(announced(7, 5)), &me, at(100));
         assert_eq!(put_back(100), None, "it may have died");
-        replaced.sends(&me);
-        replaced.looked(&there(me.clone()), &me, at(105));
+        replaced.note_sent(&me);
+        replaced.note_seen(&there(me.clone()), &me, at(105));
         assert_eq!(put_back(105), None);
-        replaced.looked(&there(announced(7, 15)), &me, at(110));
+        replaced.note_seen(&there(announced(7, 15)), &me, at(110));
         assert_eq!(put_back(115), Some((7, 7)));
-        replaced.looked(&there(me.clone()), &me, at(120));
+        replaced.note_seen(&there(me.clone()), &me, at(120));
         assert_eq!(put_back(120), Some((7, 2)), "it was there lately");
         assert_eq!(put_back(140), None, "it has been silent for too long");
-        replaced.looked(&[], &me, at(121));
+        replaced.note_seen(&[], &me, at(121));
         assert_eq!(put_back(121), None, "it has removed its announcement");
-        replaced.looked(&there(announced(7, 25)), &me, at(122));
+        replaced.note_seen(&there(announced(7, 25)), &me, at(122));
         let stops = HostInfo {
             draining: true,
             ..announced(7, 26)
         };
-        replaced.looked(&there(stops), &me, at(123));
+        replaced.note_seen(&there(stops), &me, at(123));
         assert_eq!(put_back(123), None, "it stops");
     }
 
@@ -276,12 +262,12 @@ mod tests {
     fn a_daemon_whose_announcement_was_put_back_has_no_live_namesake() {
         let (one, other) = (ReplacedNamesake::default(), ReplacedNamesake::default());
         let (me, namesake) = (announced(1, 100), announced(7, 100));
-        one.sends(&me);
-        other.sends(&namesake);
-        one.looked(&there(namesake.clone()), &me, at(100));
-        other.looked(&there(me.clone()), &namesake, at(100));
+        one.note_sent(&me);
+        other.note_sent(&namesake);
+        one.note_seen(&there(namesake.clone()), &me, at(100));
+        other.note_seen(&there(me.clone()), &namesake, at(100));
         let (info, _) = other.to_put_back(at(100)).expect("it lives");
-        one.looked(&there(info), &me, at(101));
+        one.note_seen(&there(info), &me, at(101));
         assert_eq!(one.to_put_back(at(101)), None);
     }
 

@@ -467,7 +467,7 @@ impl TaskContext {
     }
 
     pub(super) async fn announce_self(&self, me: &HostInfo) -> Result<(), StoreError> {
-        self.replaced_namesake.sends(me);
+        self.replaced_namesake.note_sent(me);
         self.store.announce(me, ANNOUNCED_FOR).await
     }
 
@@ -476,7 +476,7 @@ impl TaskContext {
         let before = self.store.peers().await;
         if let Ok(hosts) = &before {
             self.replaced_namesake
-                .looked(hosts, &info, BootInstant::now());
+                .note_seen(hosts, &info, BootInstant::now());
         }
         let info = self.tell_others(info).await?;
         let hosts = match before {
@@ -512,7 +512,8 @@ impl TaskContext {
             .as_ref()
             .is_ok_and(|hosts| Sighting::among(hosts, me).is_none());
         if let Ok(hosts) = &hosts {
-            self.replaced_namesake.looked(hosts, me, BootInstant::now());
+            self.replaced_namesake
+                .note_seen(hosts, me, BootInstant::now());
         }
         match self.replaced_namesake.to_put_back(BootInstant::now()) {
             Some((namesake, valid_for)) if is_there => {
