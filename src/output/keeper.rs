@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Once, mpsc};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,6 +40,9 @@ pub(crate) struct RunOutput {
     /// `None` if no output is kept.
     inbox: Option<mpsc::Sender<WriterCommand>>,
     serial: u64,
+    fields: RunFields,
+    /// Completed once the thread knows of the run.
+    begun: Once,
     budget: Arc<OutputBudget>,
     /// What was dropped since the last chunk that had room, and in all.
     dropped: AtomicU64,
@@ -90,21 +93,18 @@ impl OutputKeeper {
         let _ = self.inbox.send(WriterCommand::Policy(policy));
     }
 
-    /// A run begins.
-    pub(crate) fn begin(&self, fields: &RunFields) -> RunOutput {
+    /// A run was granted. It begins with [`RunOutput::begin`], or with the first output.
+    pub(crate) fn of_run(&self, fields: &RunFields) -> RunOutput {
         let keeps = self.shared.keeps.load(Ordering::Relaxed);
-        let output = RunOutput {
+        RunOutput {
             inbox: keeps.then(|| self.inbox.clone()),
             serial: self.shared.serials.fetch_add(1, Ordering::Relaxed),
+            fields: fields.clone(),
+            begun: Once::new(),
             budget: Arc::new(OutputBudget::new(&self.shared.waiting)),
             dropped: AtomicU64::new(0),
             dropped_in_all: AtomicU64::new(0),
-        };
-        output.send(|serial| WriterCommand::Begin {
-            serial,
-            fields: Box::new(fields.clone()),
-        });
-        output
+        }
     }
 
     /// Waits until all output that was passed on is written, at most for this long.
@@ -121,6 +121,18 @@ impl OutputKeeper {
 }
 
 impl RunOutput {
+    /// The command has begun: from here on the run counts as one in progress.
+    pub(crate) fn begin(&self) {
+        if let Some(inbox) = &self.inbox {
+            self.begun.call_once(|| {
+                let _ = inbox.send(WriterCommand::Begin {
+                    serial: self.serial,
+                    fields: Box::new(self.fields.clone()),
+                });
+            });
+        }
+    }
+
     /// A further attempt starts.
     pub(crate) fn begin_attempt(&self, attempt: u32) {
         self.send(|serial| WriterCommand::Attempt { serial, attempt });
@@ -151,6 +163,7 @@ impl RunOutput {
     }
 
     fn send(&self, command: impl FnOnce(u64) -> WriterCommand) {
+        self.begin();
         if let Some(inbox) = &self.inbox {
             // Without the thread nothing is kept, and the run goes on.
             let _ = inbox.send(command(self.serial));

@@ -49,7 +49,8 @@ impl KeeperBench {
 
     fn begin(&self) -> (RunFields, Arc<RunOutput>) {
         let fields = fields();
-        let output = Arc::new(self.keeper.begin(&fields));
+        let output = Arc::new(self.keeper.of_run(&fields));
+        output.begin();
         (fields, output)
     }
 
@@ -224,6 +225,31 @@ async fn the_oldest_files_make_room_within_the_total() {
 }
 
 #[tokio::test]
+async fn a_run_that_waits_for_its_instant_has_no_file() {
+    let bench = KeeperBench::new(policy(KeepOutput::Failures));
+    let output = bench.keeper.of_run(&fields());
+    // Creates the files of all runs in progress.
+    bench.settle().await;
+    assert_eq!(bench.files(), []);
+    output.begin();
+    bench.settle().await;
+    assert_eq!(bench.files().len(), 1);
+}
+
+#[tokio::test]
+async fn output_that_arrives_before_the_report_of_the_start_is_kept() {
+    let bench = KeeperBench::new(policy(KeepOutput::Failures));
+    let output = bench.keeper.of_run(&fields());
+    output.take(Stream::Out, b"early\n");
+    output.begin();
+    bench.settle().await;
+    let [(_, file)] = &bench.files()[..] else {
+        panic!("{:?}", bench.files());
+    };
+    assert_eq!(restored(file, OutputOrigin::Stdout), b"early\n");
+}
+
+#[tokio::test]
 async fn runs_in_progress_never_take_more_than_the_total() {
     let bench = KeeperBench::new(OutputPolicy {
         total: 64 * KIB,
@@ -345,7 +371,8 @@ async fn a_short_run_that_writes_nothing_and_succeeds_never_has_a_file() {
     let policy = policy(KeepOutput::Failures);
     let (keeper, writer) = OutputKeeper::prepare(Some(directory.clone()), policy);
     let fields = fields();
-    let output = keeper.begin(&fields);
+    let output = keeper.of_run(&fields);
+    output.begin();
     output.end(RunEnd::Ended(Outcome::Succeeded, None), &fields);
     drop(output);
     writer.start().expect("a thread");

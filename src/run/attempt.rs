@@ -52,6 +52,7 @@ impl RunDriver<'_> {
             (Ok(running), _) => {
                 let began = Began::of(running.started_at, &tools.clock);
                 self.began.get_or_insert(began);
+                self.output.begin();
                 self.report_start(number, running.pid);
                 tools.starts.report();
                 self.follow(running, control).await

@@ -326,7 +326,7 @@ impl<'a> RunDriver<'a> {
         let fields = assignment.fields();
         Self {
             assignment,
-            output: Arc::new(tools.outputs.begin(&fields)),
+            output: Arc::new(tools.outputs.of_run(&fields)),
             fields,
             lease: RunLease::new(lease),
             tail: FailureTail::default(),
