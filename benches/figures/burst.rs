@@ -62,9 +62,8 @@ pub(crate) fn fleet() -> Result<(), String> {
     }
     let logs = || daemons.iter().map(Daemon::log).collect::<String>();
     let dues = minutes_after(Utc::now() + Duration::from_secs(20));
-    for due in &dues {
-        let begun = || starts(&marks, *due).len() >= JOBS_OF_FLEET;
-        until("every job of a minute has begun", begun).map_err(|e| format!("{e}\n{}", logs()))?;
+    for minutes in 1..=MINUTES {
+        begun(&marks, minutes * JOBS_OF_FLEET).map_err(|e| format!("{e}\n{}", logs()))?;
     }
     // A job that starts twice does so late.
     thread::sleep(Duration::from_secs(5));
@@ -119,7 +118,9 @@ fn list(marks: &Path, jobs: usize, due: (&str, &str)) -> Result<String, String> 
 
 /// Waits until so many jobs have begun.
 fn begun(marks: &Path, jobs: usize) -> Result<(), String> {
-    let so_far = || mark::read(marks).len();
+    // Counting alone: to read what the marks say takes much of the time that is to be measured.
+    let lines = |text: Vec<u8>| text.split(|byte| *byte == b'\n').count() - 1;
+    let so_far = || std::fs::read(marks).map_or(0, lines);
     until("every job has begun", || so_far() >= jobs).map_err(|e| format!("{e}: {}", so_far()))
 }
 
