@@ -60,8 +60,8 @@
 //! that talks to the guard. `output` turns bytes into lines, `refusal` explains why a command was not
 //! started, `orphans` kills what a dead guard left and `sweep` what a dead unit left.
 //!
-//! In the guard: `event_loop`, with `event_loop::reaper` for what a reaper does, and `event_loop::reapers`
-//! for which of them are free.
+//! In the guard: `event_loop`, with `event_loop::reaper` for what a reaper does, `event_loop::reapers`
+//! for which of them are free, and `event_loop::slots` for how a new one gets its socket.
 //!
 //! In both: `wire` is the protocol between them and `channel` the socket; `tree` and `cgroup` find
 //! processes, `tasks` finds how many may exist, and `sys` wraps system calls.

@@ -32,7 +32,7 @@ pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
     let pid = match cgroup {
         // SAFETY: the caller guarantees a single thread; the child then owns a whole copy of the memory.
-        None => i64::from(unsafe { libc::fork() }),
+        None => libc::c_long::from(unsafe { libc::fork() }),
         Some(cgroup) => {
             // SAFETY: all-zero is a valid clone_args: no flag, no pointer.
             let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -44,6 +44,11 @@ pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
             unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) }
         }
     };
+    forked(pid)
+}
+
+/// What a fork has returned.
+fn forked(pid: libc::c_long) -> io::Result<Fork> {
     match pid {
         0 => Ok(Fork::Child),
         pid if pid > 0 => i32::try_from(pid)
@@ -51,6 +56,43 @@ pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
             .map_err(io::Error::other),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Forks. The new process shares the table of open files with this one until it calls [`leave_shared_files`]: until
+/// then it must neither open nor close anything.
+///
+/// # Safety
+///
+/// As for [`fork`].
+pub(super) unsafe fn fork_sharing_files() -> io::Result<Fork> {
+    if cfg!(target_arch = "s390x") {
+        // There the system call has its arguments in another order.
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let flags = libc::CLONE_FILES | libc::SIGCHLD;
+    // SAFETY: plain integers. Without CLONE_VM and a stack this is fork. (`clone3` is what filters reject.)
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    forked(pid)
+}
+
+/// Makes a table of open files of this process's own, with the numbers below `end` of the one that it shares. Returns
+/// whether that was possible.
+pub(super) fn leave_shared_files(end: u32) -> bool {
+    // SAFETY: plain integers. What is not in the new table stays open in the shared one.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            end,
+            u32::MAX,
+            libc::CLOSE_RANGE_UNSHARE,
+        ) == 0
+    }
+}
+
+/// Whether this kernel has what [`leave_shared_files`] needs (Linux 5.9).
+pub(super) fn can_leave_shared_files() -> bool {
+    // No file has the highest number.
+    leave_shared_files(u32::MAX)
 }
 
 /// The stack of a process that shares its parent's memory.

@@ -9,6 +9,7 @@ mod basics;
 mod cost;
 mod deadlines;
 mod deaths;
+mod files;
 mod helper;
 mod instants;
 mod output;

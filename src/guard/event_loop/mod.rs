@@ -11,6 +11,7 @@ mod reapers;
 mod run;
 mod runs;
 mod setup;
+mod slots;
 mod spawning;
 
 use std::collections::{HashMap, VecDeque};
@@ -37,6 +38,7 @@ use reaper::{Reaper, ReaperMessage};
 use reapers::Reapers;
 use run::{Containment, Main, StartPermission};
 use runs::StartedRuns;
+use slots::Slots;
 
 pub(super) use setup::{ARGUMENT, main};
 
@@ -91,6 +93,7 @@ struct EventLoop {
     /// The main processes not known to have ended: children of ours, or of a reaper.
     mains: HashMap<i32, u64>,
     reapers: Reapers,
+    slots: Slots,
     /// Somebody killed a reaper, so its run, or its survivors, may be among our children.
     lost_reaper: bool,
     strays: Strays,
@@ -253,9 +256,13 @@ impl EventLoop {
     /// Reaps every child that has ended, adopted ones included.
     fn reap(&mut self) {
         let now = BootInstant::now();
-        let ended = std::iter::from_fn(sys::reap_any);
-        let (reapers, others): (Vec<_>, Vec<_>) =
-            ended.partition(|ended| self.reapers.contains(ended.pid));
+        let ended: Vec<_> = std::iter::from_fn(sys::reap_any).collect();
+        for Reaped { pid, .. } in &ended {
+            self.slots.release(Reaper { pid: *pid });
+        }
+        let (reapers, others): (Vec<_>, Vec<_>) = ended
+            .into_iter()
+            .partition(|ended| self.reapers.contains(ended.pid));
         // First, because a main process that is a child of ours has lost its reaper before, and what
         // that one has reported may be unread.
         for Reaped { pid, .. } in reapers {
@@ -307,10 +314,14 @@ impl EventLoop {
 
     fn handle_reaper(&mut self, reaper: Reaper, message: ReaperMessage) {
         let now = BootInstant::now();
+        if message == ReaperMessage::HasOwnFiles {
+            return self.slots.release(reaper);
+        }
         let Some(serial) = self.reapers.run(reaper) else {
             return;
         };
         match message {
+            ReaperMessage::HasOwnFiles => {}
             ReaperMessage::Start(message) => self.start_went_on(serial, message),
             ReaperMessage::Ended(status) => {
                 self.main_ended(now, serial, status);

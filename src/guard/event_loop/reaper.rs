@@ -33,6 +33,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 
 use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
+use super::slots::Slots;
 use super::{Dispositions, FIRST_PAUSE, LAST_PAUSE};
 use crate::guard::sys::{self, Fork, SettingsReader, VforkStack};
 use crate::guard::tree::{self, Process};
@@ -79,6 +80,8 @@ impl Reaper {
 /// What a reaper, or the child on its way to the command, tells the guard about the run that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReaperMessage {
+    /// It shares the guard's table of open files no more ([`super::slots`]).
+    HasOwnFiles,
     /// How far the start has come.
     Start(ChildMessage),
     /// The main process has ended with this wait status.
@@ -96,6 +99,7 @@ pub(super) enum ReaperMessage {
 const BEGAN: u8 = 64;
 const ENDED: u8 = 65;
 const NOTHING_LEFT: u8 = 66;
+const HAS_OWN_FILES: u8 = 67;
 
 /// The longest message.
 const MESSAGE_MAX: usize = 18;
@@ -104,6 +108,7 @@ impl ReaperMessage {
     pub(super) fn read(message: &[u8]) -> Option<Self> {
         let (code, value) = message.split_first()?;
         Some(match *code {
+            HAS_OWN_FILES => Self::HasOwnFiles,
             BEGAN => Self::Start(ChildMessage::Closed),
             ENDED => Self::Ended(i32::from_ne_bytes(value.try_into().ok()?)),
             NOTHING_LEFT => {
@@ -219,6 +224,18 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
         }
     }
     exit(0)
+}
+
+/// Becomes a reaper in a process that shares the guard's table of open files.
+pub(super) fn leave_files_and_become_reaper(
+    from: &Inheritance<'_>,
+    (slots, slot): (&Slots, usize),
+) -> ! {
+    let Some(socket) = slots.leave_shared_files(slot) else {
+        exit(1);
+    };
+    tell(socket, &[HAS_OWN_FILES]);
+    become_reaper(from, socket)
 }
 
 /// Tells the guard what happened. It always fits.

@@ -15,7 +15,8 @@ use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
 use super::{
-    Dispositions, EventLoop, PACKET_MAX, Reapers, SIGNALS, SOCKET, StartedRuns, Strays, TIMER,
+    Dispositions, EventLoop, PACKET_MAX, Reapers, SIGNALS, SOCKET, Slots, StartedRuns, Strays,
+    TIMER,
 };
 use crate::guard::cgroup::Delegated;
 use crate::guard::launch::Session;
@@ -76,6 +77,13 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
     epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    // Without it, what waits for its start does not see the guard die.
+    let itself = sys::pidfd_open(getpid().as_raw()).ok();
+    let slots = match session {
+        Session::Own => Slots::new(itself.as_ref()),
+        // A command has what its caller left open, so a reaper does.
+        Session::Callers => Slots::default(),
+    };
     let mut guard = EventLoop {
         socket,
         signals,
@@ -84,13 +92,13 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         epoll,
         session,
         me: getpid(),
-        // Without it, what waits for its start does not see the guard die.
-        itself: sys::pidfd_open(getpid().as_raw()).ok(),
+        itself,
         daemon,
         gone: None,
         runs: StartedRuns::default(),
         mains: HashMap::new(),
         reapers: Reapers::default(),
+        slots,
         lost_reaper: false,
         strays: Strays::default(),
         delegated: Delegated::find().ok(),

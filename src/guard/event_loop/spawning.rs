@@ -11,6 +11,7 @@ use nix::unistd::{Pid, getsid, setpgid};
 use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
 use super::reaper::{self, Inheritance, Reaper};
 use super::run::{Containment, Group, Main, StartPermission, StartedRun};
+use super::slots::Slots;
 use super::{Cgroup, EventLoop, PIPES, REAPERS};
 use crate::guard::EndedBy;
 use crate::guard::channel;
@@ -23,6 +24,20 @@ use crate::time::BootInstant;
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset)
+}
+
+/// Forks a reaper that shares the table of open files at first. Returns its process id; `None` if there is no free slot
+/// for its socket, or if the kernel refuses.
+fn fork_from_slot(slots: &mut Slots, from: &Inheritance<'_>, socket: &OwnedFd) -> Option<i32> {
+    let slot = slots.put(socket)?;
+    // SAFETY: the guard has one thread. The child neither opens nor closes anything before it has a table of its own.
+    let forked = match unsafe { sys::fork_sharing_files() } {
+        Ok(Fork::Parent(pid)) => Some(pid),
+        Ok(Fork::Child) => reaper::leave_files_and_become_reaper(from, (slots, slot)),
+        Err(_) => None,
+    };
+    slots.assign(slot, forked.map(|pid| Reaper { pid }));
+    forked
 }
 
 impl EventLoop {
@@ -177,10 +192,13 @@ impl EventLoop {
             dispositions: &self.dispositions,
             files: self.files,
         };
-        // SAFETY: the guard has one thread.
-        let pid = match unsafe { sys::fork(None) }? {
-            Fork::Parent(pid) => pid,
-            Fork::Child => reaper::become_reaper(&from, &theirs),
+        let pid = match fork_from_slot(&mut self.slots, &from, &theirs) {
+            Some(pid) => pid,
+            // SAFETY: the guard has one thread.
+            None => match unsafe { sys::fork(None) }? {
+                Fork::Parent(pid) => pid,
+                Fork::Child => reaper::become_reaper(&from, &theirs),
+            },
         };
         // If that fails, the socket closes, and the reaper ends.
         let watched = EpollEvent::new(EpollFlags::EPOLLIN, REAPERS + u64::from(pid.unsigned_abs()));
