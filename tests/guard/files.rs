@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use cronlatch::time::BootInstant;
 
-use crate::support::{children, finish, guard, on_runtime, shell, wait_until};
+use crate::support::{
+    children, finish, guard, on_runtime, pid as announced_pid, shell, wait_until,
+};
 
 /// More than new reapers share the table of open files with the guard at the same time.
 const MANY: usize = 80;
@@ -32,6 +34,14 @@ fn files(pid: i32) -> BTreeMap<String, usize> {
         }
     }
     kinds
+}
+
+/// For how many files a process has room at present.
+fn table_of_files(pid: i32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    size.and_then(|size| size.trim().parse().ok())
+        .expect("a number")
 }
 
 #[test]
@@ -70,7 +80,18 @@ fn a_reaper_among_many_has_no_file_of_the_guard_and_leaves_none_there() {
                 assert_eq!(count(kind), 0, "{open:?}");
             }
         }
+        // None of them is free.
+        let mut late =
+            (processes.spawn(shell("echo $PPID; exec sleep 600")).await).expect("it starts");
+        let reaper = announced_pid(&mut late).await;
+        assert!(
+            table_of_files(pid) > 128,
+            "a table that is worth not copying"
+        );
+        assert_eq!(table_of_files(reaper), 64, "the smallest table there is");
         assert!(BootInstant::now() < instant, "all waited");
+        late.end();
+        finish(late).await;
         runs.join_all().await;
         wait_until("no reaper is left", || children(pid).is_empty());
         assert_eq!(files(pid), at_rest);
