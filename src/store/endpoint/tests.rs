@@ -55,6 +55,19 @@ fn every_documented_form_is_accepted() {
     assert_eq!(shown("sqlite:///var/x.db"), "sqlite:/var/x.db");
 }
 
+/// No tables of Unicode stand between the list and the resolver of the system.
+#[test]
+fn a_host_may_have_a_name_of_another_script() {
+    assert_eq!(
+        shown("redis://xn--bcher-kva.example:6379"),
+        "redis://xn--bcher-kva.example:6379"
+    );
+    assert_eq!(
+        shown("redis://b\u{fc}cher.example"),
+        "redis://b%C3%BCcher.example"
+    );
+}
+
 #[test]
 fn no_password_is_ever_shown() {
     for url in [
