@@ -25,6 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
 use crate::config::{self, JobList};
+use crate::ground::tasks;
 use crate::names::HostName;
 use crate::store::StoreSettings;
 use crate::time::Timestamp;
@@ -300,7 +301,7 @@ fn listen(
                 shown: place.shown.clone(),
                 store: place.store.clone(),
             };
-            let task = tokio::spawn(tell(listener, report, Arc::clone(waits)));
+            let task = tasks::spawn(tell(listener, report, Arc::clone(waits)));
             Some(task.abort_handle())
         }
         Err(error) => {

@@ -1,6 +1,7 @@
 //! The coming occurrences of jobs as iCalendar (RFC 5545), for calendar programs.
 
 use crate::config::{Job, show_duration};
+use crate::ground::sorting::SortShort as _;
 use crate::time::Timestamp;
 
 /// The most events of a calendar.
@@ -27,7 +28,7 @@ pub(super) fn of_jobs<'a>(jobs: impl Iterator<Item = &'a Job>, span: CalendarSpa
         let coming = job.schedule.between(span.from, span.until);
         events.extend(coming.take(span.per_job).map(|at| (at, job)));
     }
-    events.sort_by(|(at, a), (other, b)| (at, &a.name).cmp(&(other, &b.name)));
+    events.sort_short_by(|(at, a), (other, b)| (at, &a.name).cmp(&(other, &b.name)));
     events.truncate(EVENTS_MAX);
     let mut text = String::new();
     for line in [

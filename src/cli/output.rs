@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Failure;
 use super::page::{self, Cell, Page};
 pub(super) use super::stderr::{report, report_page};
+use crate::ground::tasks;
 use crate::observe::plain;
 
 /// Writes to standard output; what would drive a terminal is shown instead. A reader that went away
@@ -89,11 +90,11 @@ pub(super) fn short(duration: Duration) -> String {
 
 /// Runs a command's questions to the store.
 pub(super) fn ask<T>(questions: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::Internal(format!("cannot start: {e}")))?
-        .block_on(questions)
+        .map_err(|e| Failure::Internal(format!("cannot start: {e}")))?;
+    tasks::block_on(&runtime, questions)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::config::{self, ConfigError, JobList, Revision};
 use crate::engine::daemon::{
     self, DaemonError, DaemonSetup, ListErrors, ListSource, LoadedList, ServiceManager, WatchMode,
 };
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::guard::Guard;
 use crate::http::HttpError;
 use crate::metrics::MetricsFile;
@@ -99,7 +100,7 @@ fn run_to_end(setup: DaemonSetup) -> Result<ExitCode, Failure> {
     // Spawned, not run in block_on: only on a worker thread can the loop and the tasks that it wakes
     // run in turn without a thread switch.
     let ended = runtime
-        .block_on(runtime.spawn(daemon::run(setup)))
+        .block_on(runtime.handle().spawn_boxed(daemon::run(setup)))
         .unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(error) => Err(DaemonError::System(std::io::Error::other(error))),

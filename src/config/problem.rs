@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::mask;
 use super::source::{Source, Span};
+use crate::ground::sorting::SortShort as _;
 
 /// One thing that is wrong, as it is found.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -96,7 +97,7 @@ impl Problems {
     /// The problems as errors, in the order of the files.
     pub(super) fn into_errors(mut self, sources: &[Source]) -> ConfigErrors {
         self.list
-            .sort_by_key(|p| (p.span.file, p.span.line, p.span.column));
+            .sort_short_by_key(|p| (p.span.file, p.span.line, p.span.column));
         let list = self
             .list
             .iter()

@@ -20,6 +20,7 @@ use super::core::JobIx;
 use super::reporter::Reporter;
 use super::spool::Spool;
 use super::turns::RequestTurns;
+use crate::ground::tasks::{self, SpawnBoxed as _};
 use crate::lease::Lease;
 use crate::names::JobName;
 use crate::run::random;
@@ -116,7 +117,7 @@ impl Finisher {
             delay: FIRST_DELAY,
             retry_at: Instant::now(),
         };
-        tokio::spawn(task.run(orders));
+        tasks::spawn(task.run(orders));
         Self { inbox, outstanding }
     }
 
@@ -267,7 +268,7 @@ impl FinishTask {
         let (store, turns) = (Arc::clone(&self.store), self.turns.clone());
         self.under_way.insert(number, pending.finish.clone());
         let (outages, before) = (Arc::clone(&self.outages), self.outages());
-        self.tries.spawn(async move {
+        self.tries.spawn_boxed(async move {
             let turn = turns.take(store.shard(&pending.finish.lock)).await;
             let result = if outages.load(Ordering::Relaxed) == before {
                 store.finish(&pending.finish).await
@@ -402,7 +403,7 @@ impl FinishTask {
         let Some(job) = job else { return };
         let (store, count) = (Arc::clone(&self.store), self.count.clone());
         count.send_modify(|count| *count += 1);
-        self.announcing.spawn(async move {
+        self.announcing.spawn_boxed(async move {
             let told = tokio::time::timeout(ANNOUNCE_LIMIT, store.tell_returned(&job)).await;
             if !matches!(told, Ok(Ok(()))) {
                 tracing::debug!(%job, "cannot notify other hosts of a returned occurrence: {told:?}");

@@ -1,6 +1,9 @@
-//! Names, time and the timing of leases. Every part may use this module, and it uses no other part.
+//! Names, time, the timing of leases, tasks and sorting. Every part may use this module, and it uses no
+//! other part.
 
 pub mod names;
+pub(crate) mod sorting;
+pub(crate) mod tasks;
 pub mod time;
 pub mod timing;
 

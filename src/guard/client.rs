@@ -21,6 +21,7 @@ use super::refusal;
 use super::service::{GuardTask, PendingSpawn, TaskCommand};
 use super::wire::{self, PACKET_MAX};
 use super::{channel, orphans, sys};
+use crate::ground::tasks;
 use crate::names::RunId;
 use crate::time::BootInstant;
 
@@ -75,9 +76,9 @@ pub(super) fn serve(socket: OwnedFd, child: Child) -> io::Result<Processes> {
     let (commands, inbox) = mpsc::unbounded_channel();
     let (gone_tx, gone) = watch::channel(false);
     let service = GuardTask::new(socket, child, gone_tx)?;
-    tokio::spawn(service.serve(inbox));
+    tasks::spawn(service.serve(inbox));
     if std::process::id() == 1 {
-        tokio::spawn(orphans::reap_as_init(guard_pid));
+        tasks::spawn(orphans::reap_as_init(guard_pid));
     }
     let null = OpenOptions::new().read(true).open("/dev/null")?;
     Ok(Processes {
@@ -154,7 +155,7 @@ impl Processes {
             Err(_) => return Err(SpawnError::NoReport),
         };
         let (sender, events) = mpsc::channel(EVENTS);
-        tokio::spawn(output::pump(sources, exited, sender));
+        tasks::spawn(output::pump(sources, exited, sender));
         Ok(Running {
             pid,
             started_at,

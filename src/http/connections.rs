@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::ServerOrder;
 use super::listener::{ClientStream, Listening, ServerSocket};
 use super::routes::HttpRoutes;
+use crate::ground::tasks::SpawnBoxed as _;
 
 /// The most connections at once.
 pub(super) const CONNECTIONS_MAX: usize = 256;
@@ -146,7 +147,7 @@ impl Connections {
 
     fn admit(&mut self, mut stream: ClientStream, origin: Instant) {
         if self.open.len() >= CONNECTIONS_MAX && !self.evict() {
-            self.tasks.spawn(async move {
+            self.tasks.spawn_boxed(async move {
                 let _ = timeout(REFUSAL_LIMIT, stream.write_all(FULL)).await;
             });
             return;
@@ -158,7 +159,7 @@ impl Connections {
             Arc::clone(&activity),
             self.orders.clone(),
         );
-        let task = self.tasks.spawn(serving);
+        let task = self.tasks.spawn_boxed(serving);
         let connection = OpenConnection {
             task: task.clone(),
             activity,

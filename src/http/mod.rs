@@ -36,6 +36,7 @@ use async_trait::async_trait;
 use tokio::sync::{oneshot, watch};
 
 use crate::config::{HttpSettings, JobList, ListenAddress, TokenFileError, Tokens};
+use crate::ground::tasks;
 use crate::metrics::Metrics;
 use crate::names::HostName;
 use crate::store::{self, Store, StoreError, StoreSettings};
@@ -231,7 +232,7 @@ impl HttpServer {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            runtime.block_on(async move {
+            tasks::block_on(&runtime, async move {
                 match store::open(&setup.store) {
                     Ok(store) => {
                         let routes = HttpRoutes::new(setup, store, known_tokens);

@@ -20,6 +20,7 @@ use super::{
     access,
 };
 use crate::config::Tokens;
+use crate::ground::tasks;
 use crate::metrics::{MetricsPage, TextFormat};
 use crate::store::Store;
 use crate::time::BootInstant;
@@ -256,7 +257,7 @@ impl HttpRoutes {
         let source = self.source(self.setup.snapshot.borrow().clone());
         let views = Arc::clone(&self.setup.views);
         let (body, token) = (body.to_vec(), token.to_owned());
-        let task = tokio::spawn(async move {
+        let task = tasks::spawn(async move {
             let done = views.act(action, &body, &token, &source).await;
             match &done {
                 Ok(_) => tracing::info!(%token, "http: {action:?} was carried out"),

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::patience::{RetryPauses, Setback, TimeLeft, WaitLimit};
 use super::tally::Counted;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
 use crate::store::{
@@ -231,7 +232,7 @@ impl Drop for Acquisition {
 fn deliver_in_background(store: &Arc<dyn Store>, finish: Finish) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let store = Arc::clone(store);
-        runtime.spawn(async move { deliver(&*store, &finish, CANCEL_LIMIT).await.map(drop) });
+        runtime.spawn_boxed(async move { deliver(&*store, &finish, CANCEL_LIMIT).await.map(drop) });
     }
 }
 

@@ -35,6 +35,7 @@ use super::{
     AcquireError, ExtendError, LatchBuilder, OpenError, Owner, ReleaseError, RunError,
     ShutdownError, Ticket,
 };
+use crate::ground::tasks::{self, SpawnBoxed as _};
 use crate::lease::LeaseLost;
 use crate::names::InvalidName;
 use crate::store::StoreError;
@@ -98,7 +99,7 @@ impl RuntimeThread {
     /// Runs a call there and waits for its result, wherever it is made.
     fn wait<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> T {
         let (sender, result) = mpsc::sync_channel(1);
-        self.runtime().spawn(async move {
+        self.runtime().handle().spawn_boxed(async move {
             // Cannot fail: the receiver waits below.
             let _ = sender.send(call.await);
         });
@@ -109,7 +110,7 @@ impl RuntimeThread {
     fn wait_borrowed<T: Send>(&self, call: impl Future<Output = T> + Send) -> T {
         // On a thread of its own: `block_on` panics on one that runs async tasks.
         std::thread::scope(|scope| {
-            let done = scope.spawn(|| self.runtime().block_on(call));
+            let done = scope.spawn(|| tasks::block_on(self.runtime(), call));
             done.join().expect("no call panics")
         })
     }

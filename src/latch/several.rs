@@ -10,6 +10,7 @@ use super::error::{AcquireError, ReleaseError};
 use super::held::HeldLock;
 use super::patience::WaitLimit;
 use super::request::{LockRequest, Options};
+use crate::ground::sorting::SortShort as _;
 use crate::lease::LeaseLost;
 
 /// Several locks to acquire together. See [`Latch::locks`](super::Latch::locks).
@@ -33,7 +34,7 @@ pub struct HeldLocks {
 
 impl LocksRequest {
     pub(super) fn new(mut requests: Vec<LockRequest>) -> Self {
-        requests.sort_by(|a, b| a.lock().name.cmp(&b.lock().name));
+        requests.sort_short_by(|a, b| a.lock().name.cmp(&b.lock().name));
         requests.dedup_by(|a, b| a.lock() == b.lock());
         Self {
             requests,

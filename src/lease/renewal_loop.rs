@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::command::{BackgroundFinish, LeaseFields, LeaseState, LeaseSubscriber, WatchdogCommand};
 use super::lost::LeaseLost;
 use super::table::{Batch, LeaseId, LeaseTable};
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::ground::timing;
 use crate::names::RunId;
 use crate::store::{RenewReply, Store, StoreError, apart, deliver};
@@ -176,7 +177,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             self.subscribers.remove(&id)
         });
         let store = Arc::clone(&self.store);
-        self.finishing.spawn(async move {
+        self.finishing.spawn_boxed(async move {
             if let Err(error) = deliver(&*store, &finish, limit).await {
                 tracing::warn!(
                     job = finish.job.as_ref().map(tracing::field::display),
@@ -362,7 +363,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             ids,
             renewals,
         } = batch;
-        self.attempts.spawn(async move {
+        self.attempts.spawn_boxed(async move {
             let renew = apart(renewals, |part| {
                 let store = Arc::clone(&store);
                 async move { store.renew(&part).await }

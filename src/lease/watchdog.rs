@@ -16,6 +16,7 @@ use super::handle::{Lease, LeaseView};
 use super::renewal_loop::{ExtendRuns, Heartbeat, RenewalLoop};
 use super::table::{LeaseId, RenewedLease};
 use crate::ground::OnLost;
+use crate::ground::tasks;
 use crate::store::{self, Finish, Grant, GrantedRun, Renewal, Store, StoreError, StoreSettings};
 use crate::time::BootInstant;
 
@@ -182,7 +183,7 @@ fn run_thread(
         Ok(runtime) => runtime,
         Err(error) => return drop(opened.send(Err(error))),
     };
-    runtime.block_on(async {
+    tasks::block_on(&runtime, async {
         let store = match open() {
             Ok(store) => store,
             Err(error) => return drop(opened.send(Err(io::Error::other(error)))),
@@ -190,7 +191,7 @@ fn run_thread(
         let _ = opened.send(Ok(()));
         // Connect now, so that the first renewal does not have to wait for it.
         let warm = Arc::clone(&store);
-        tokio::spawn(async move { warm.now().await.map(drop) });
+        tasks::spawn(async move { warm.now().await.map(drop) });
         RenewalLoop::new(store, deadlines, inbox, heartbeat, BootInstant::now)
             .run()
             .await;

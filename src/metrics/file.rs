@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::page::MetricsPage;
 use super::text::TextFormat;
+use crate::ground::tasks;
 
 /// How often the file is replaced.
 const EVERY: Duration = Duration::from_secs(15);
@@ -48,7 +49,7 @@ impl MetricsFile {
     /// Replaces the file from now on, on the current runtime.
     pub(crate) fn keep(self, page: MetricsPage) -> MetricsFileTask {
         let file = self.clone();
-        let task = tokio::spawn(keep(self.0, page));
+        let task = tasks::spawn(keep(self.0, page));
         MetricsFileTask { file, task }
     }
 }

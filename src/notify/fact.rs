@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::deliver::SendEnvironment;
 use crate::config::{Job, NotifyTarget};
+use crate::ground::sorting::SortShort as _;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{Record, Store};
 use crate::time::Timestamp;
@@ -30,7 +31,7 @@ pub(super) struct JobsByName(Vec<Arc<Job>>);
 impl JobsByName {
     pub(super) fn of(jobs: &[Arc<Job>]) -> Self {
         let mut jobs = jobs.to_vec();
-        jobs.sort_by(|one, other| one.name.cmp(&other.name));
+        jobs.sort_short_by(|one, other| one.name.cmp(&other.name));
         Self(jobs)
     }
 

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::fact::JobsByName;
 use crate::config::{Job, NotifyTarget, Scope};
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, Kind, Late, Lock, LockKey, Outcome,
@@ -201,7 +202,8 @@ impl Overdue {
                 watched: watched.clone(),
             };
             let name = name.clone();
-            self.looks.spawn(async move { (name, look.run().await) });
+            self.looks
+                .spawn_boxed(async move { (name, look.run().await) });
         }
     }
 

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::decide::Reach;
 use crate::config::Job;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{Outcome, Record, Store, StoreError};
 use crate::time::Timestamp;
@@ -157,7 +158,7 @@ impl Histories {
             let reader = self.reader.clone();
             let mut given_up = self.given_up.subscribe();
             let read_job = Arc::clone(&job);
-            let read = self.reads.spawn(async move {
+            let read = self.reads.spawn_boxed(async move {
                 let history = tokio::select! {
                     history = reader.history(&job, &questions) => history,
                     _ = given_up.wait_for(|given_up| *given_up) => JobHistory::unread(),

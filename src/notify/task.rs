@@ -20,6 +20,7 @@ use super::passing::{ReportedVerdicts, recorded_in_passing};
 use super::ping::{PingedRun, Signal};
 use super::reading::{Histories, JobHistory, Question};
 use crate::config::{Job, JobEvent, show_duration, show_roughly};
+use crate::ground::tasks;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{Outcome, Record, Store};
 use crate::time::Timestamp;
@@ -53,7 +54,7 @@ pub(super) fn start(
         overdue: Overdue::none(),
     };
     task.watch_jobs(&list);
-    tokio::spawn(task.run(facts, lists));
+    tasks::spawn(task.run(facts, lists));
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use super::digest::Digest;
 use super::notice::{Notice, NoticeKind};
 use super::notification::{Content, Notification};
 use crate::config::JobEvent;
+use crate::ground::sorting::SortShort as _;
 use crate::store::{Outcome, Record};
 
 /// The jobs that a digest names one by one.
@@ -156,7 +157,7 @@ fn of_digest(digest: &Digest) -> String {
     let mut jobs: Vec<_> = (digest.jobs.iter())
         .map(|(job, events)| (events.values().sum::<u64>(), job, events))
         .collect();
-    jobs.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
+    jobs.sort_short_by_key(|(count, ..)| std::cmp::Reverse(*count));
     let named: Vec<String> = (jobs.iter().take(JOBS_NAMED))
         .map(|(_, job, events)| {
             let events: Vec<String> = (events.iter())

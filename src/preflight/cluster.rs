@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::facts::Facts;
 use super::{Finding, ids};
 use crate::config::{Job, show_duration};
+use crate::ground::sorting::SortShort as _;
 use crate::store::redis::Layout;
 
 /// What the other servers need to agree on a successor once they miss a primary.
@@ -126,7 +127,7 @@ pub(super) fn failover(
         .iter()
         .filter(|job| takes > job.lock.ttl / 3 * 2)
         .collect();
-    short.sort_by_key(|job| job.lock.ttl);
+    short.sort_short_by_key(|job| job.lock.ttl);
     let after = show_duration(after);
     let Some(shortest) = short.first() else {
         return ids::FAILOVER.ok(subject, format!("{setting} is {after}"));

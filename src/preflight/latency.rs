@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::facts::Facts;
 use super::{Finding, ids};
 use crate::config::{Job, show_duration};
+use crate::ground::sorting::SortShort as _;
 use crate::ground::timing;
 
 pub(super) fn judge(facts: &Facts, jobs: &[Arc<Job>]) -> Finding {
@@ -15,7 +16,7 @@ pub(super) fn judge(facts: &Facts, jobs: &[Arc<Job>]) -> Finding {
         .iter()
         .filter(|job| trip > timing::response_timeout(job.lock.ttl) / 4)
         .collect();
-    short.sort_by_key(|job| job.lock.ttl);
+    short.sort_short_by_key(|job| job.lock.ttl);
     let Some(shortest) = short.first() else {
         return ids::LATENCY.ok(&facts.shown, text);
     };

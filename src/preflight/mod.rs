@@ -48,6 +48,7 @@ pub(crate) use finding::{Finding, Severity, ids};
 pub(crate) use lists::{OtherList, commonest, others as other_lists};
 pub(crate) use subject::Subject;
 
+use crate::ground::sorting::SortShort as _;
 use crate::store::{self, StoreError, StoreSettings};
 
 /// The findings of all checks.
@@ -82,7 +83,7 @@ pub(crate) async fn look(subject: &Subject) -> PreflightReport {
             "a check of this host failed, which is a bug: please report it with this log: {error}"
         ),
     }
-    findings.sort_by(|a, b| {
+    findings.sort_short_by(|a, b| {
         (b.severity.cmp(&a.severity))
             .then_with(|| a.id.cmp(b.id))
             .then_with(|| a.subject.cmp(&b.subject))

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Finding, Subject, ids};
 use crate::config::{self, CLOCK_FILES, JobList, OUTPUT_DIRECTORY, SPOOL_FILES};
+use crate::ground::sorting::SortShort as _;
 use crate::store::{RedisSettings, StoreSettings};
 
 const OTHERS_READ: u32 = 0o004;
@@ -40,7 +41,7 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
     }
     let state = state(&subject.settings);
     files.extend(state.map(|(path, store)| (path.clone(), Use::State(is_ours(&path, &store)))));
-    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files.sort_short_by(|a, b| a.0.cmp(&b.0));
     files.dedup_by(|a, b| a.0 == b.0);
     files
         .iter()

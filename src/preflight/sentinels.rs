@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::cluster::failover;
 use super::{Finding, ids};
 use crate::config::Job;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::store::redis::{Inspector, NoAnswer};
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
 
@@ -36,7 +37,7 @@ pub(super) async fn look(settings: &SentinelSettings, jobs: &[Arc<Job>]) -> Vec<
     let mut asked = tokio::task::JoinSet::new();
     for sentinel in &settings.sentinels {
         let (sentinel, master) = (sentinel.clone(), settings.master.clone());
-        asked.spawn(async move { (sentinel.shown(), ask(&sentinel, &master).await) });
+        asked.spawn_boxed(async move { (sentinel.shown(), ask(&sentinel, &master).await) });
     }
     let (mut all, mut found) = (Vec::new(), Vec::new());
     while let Some(answer) = asked.join_next().await {

@@ -8,6 +8,7 @@ use super::{
     sentinels,
 };
 use crate::config::Job;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::store::redis::{Layout, layout_of, master_of};
 use crate::store::{RedisSettings, StoreError, StoreSettings};
 
@@ -23,7 +24,7 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
     let mut asked = tokio::task::JoinSet::new();
     for server in servers {
         let keys = keys.clone();
-        asked.spawn(async move { (server.shown(), Facts::of(&server, &keys).await) });
+        asked.spawn_boxed(async move { (server.shown(), Facts::of(&server, &keys).await) });
     }
     let mut all = Vec::new();
     while let Some(answer) = asked.join_next().await {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono_tz::Tz;
 
 use crate::config::{Job, JobList};
+use crate::ground::sorting::SortShort as _;
 use crate::schedule::{ChangeEffect, ClockChange, Schedule, UnevenStep};
 use crate::time::Timestamp;
 
@@ -235,7 +236,7 @@ fn crowded(jobs: &[&Job], now: Timestamp) -> Option<String> {
     if count < MANY {
         return None;
     }
-    shown.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
+    shown.sort_short_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
     let names: Vec<&str> = shown.iter().take(3).map(|job| job.name.as_str()).collect();
     Some(format!(
         "{count} jobs are due at {due}, among them {}: `jitter` spreads them (`jitter: 10m`, or \

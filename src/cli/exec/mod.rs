@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::times::duration;
 use super::{Failure, Target};
 use crate::config::OnLost;
+use crate::ground::tasks;
 use crate::guard::{GuardOptions, Session};
 use crate::names::LockName;
 use crate::store::StoreSettings;
@@ -112,7 +113,10 @@ pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode,
         .enable_all()
         .build()
         .map_err(|e| internal("start the runtime", &e))?;
-    let ended = runtime.block_on(session::run(&plan, &host, &settings, guard, ignored));
+    let ended = tasks::block_on(
+        &runtime,
+        session::run(&plan, &host, &settings, guard, ignored),
+    );
     // A store call that hangs in a blocking thread must not hold the end up.
     runtime.shutdown_background();
     ended

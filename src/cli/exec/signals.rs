@@ -6,6 +6,8 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::ground::tasks;
+
 /// The signals that are passed on. SIGINT and SIGQUIT of a terminal reach the command directly, so
 /// [`Running::signal`](crate::guard::Running::signal) does not send those again.
 const PASSED_ON: [Signal; 8] = [
@@ -65,7 +67,7 @@ impl CaughtSignals {
             }
             let mut stream = signal(SignalKind::from_raw(passed_on as i32))?;
             let arrived = arrived.clone();
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 while stream.recv().await.is_some() && arrived.send(passed_on).is_ok() {}
             });
         }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use super::times::{TimeArgs, Times};
 use super::{Failure, Target, output};
 use crate::config::{JobList, Scope};
+use crate::ground::sorting::SortShort as _;
 use crate::names::{HostName, JobName, LockName};
 use crate::store::{KeyFault, Listing, Lock, LockId, Record, Store, StoreError};
 use crate::time::Timestamp;
@@ -210,7 +211,7 @@ async fn unlisted_failures(
 fn chosen(mut records: Vec<(Timestamp, Record)>, args: &Args) -> Vec<Record> {
     // Stable: records of one instant stay as the store had them, turned round.
     records.reverse();
-    records.sort_by_key(|(at, _)| *at);
+    records.sort_short_by_key(|(at, _)| *at);
     // On Redis two locks may share a hash tag, and with it the histories of their jobs.
     let mut seen = HashSet::with_capacity(records.len());
     let is_new: Vec<bool> = records.iter().map(|(_, it)| seen.insert(it)).collect();

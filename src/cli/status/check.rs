@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::report::{HostStatus, JobStatus, StatusReport, VanishedHost};
 use crate::cli::output;
 use crate::config::Job;
+use crate::ground::sorting::SortShort as _;
 use crate::store::Outcome;
 use crate::time::Timestamp;
 
@@ -100,7 +101,7 @@ impl CheckResult {
             });
             problems.extend(found);
         }
-        problems.sort_by_key(|problem| std::cmp::Reverse(problem.level));
+        problems.sort_short_by_key(|problem| std::cmp::Reverse(problem.level));
         let (hosts, jobs) = (report.hosts.len(), report.jobs.len());
         Self {
             status: problems.first().map_or(Level::Ok, |worst| worst.level),

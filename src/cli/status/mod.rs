@@ -19,6 +19,8 @@ use super::output::StdoutReader;
 use super::times::duration;
 use super::{Failure, Target, output};
 use crate::config::{ConfigError, Job, JobList};
+use crate::ground::sorting::SortShort as _;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::{HostName, JobName};
 use crate::preflight;
 use crate::store::{HostReport, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
@@ -339,7 +341,7 @@ where
             && let Some((at, job)) = rest.next()
         {
             let answer = ask(Arc::clone(store), job);
-            asked.spawn(async move { (at, answer.await) });
+            asked.spawn_boxed(async move { (at, answer.await) });
         }
         match asked.join_next().await {
             Some(Ok(answer)) => answers.push(answer),
@@ -348,6 +350,6 @@ where
             None => break,
         }
     }
-    answers.sort_by_key(|(at, _)| *at);
+    answers.sort_short_by_key(|(at, _)| *at);
     answers.into_iter().map(|(_, answer)| answer).collect()
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::requests::RequestStatus;
 use crate::config::Job;
+use crate::ground::sorting::SortShort as _;
 use crate::names::{HostName, JobName, Token};
 use crate::preflight::{NOTABLE, OtherList};
 use crate::store::protocol::LEAD;
@@ -309,7 +310,7 @@ impl HostStatus {
                 differing_jobs: differences.remove(&info.host).map(DifferingJobs::of),
             })
             .collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.sort_short_by(|a, b| a.name.cmp(&b.name));
         all
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::cli::output;
+use crate::ground::sorting::SortShort as _;
 use crate::names::RunId;
 use crate::store::{FiledRequest, RequestOrder, RequestReply};
 use crate::time::Timestamp;
@@ -47,7 +48,7 @@ impl RequestStatus {
         running: &BTreeSet<&str>,
         now: Timestamp,
     ) -> Vec<Self> {
-        filed.sort_by(|a, b| (a.age, &b.id).cmp(&(b.age, &a.id)));
+        filed.sort_short_by(|a, b| (a.age, &b.id).cmp(&(b.age, &a.id)));
         let of = |filed| Self::of(filed, running, now);
         filed.into_iter().map(of).collect()
     }

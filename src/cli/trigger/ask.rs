@@ -7,6 +7,7 @@ use crate::cli::nearest::nearest_name;
 use crate::cli::pause::known_jobs;
 use crate::cli::request::{self, Done, FollowedRun, LinePrinter};
 use crate::config::JobList;
+use crate::ground::sorting::SortShort as _;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{
     DaemonRequest, HostReport, IfPaused, Listing, OutputWish, Record, RequestOrder, Standing,
@@ -130,7 +131,7 @@ impl TriggerRequest<'_> {
         let has = |report: &&HostReport| has_job(&listing, &report.info.host, now);
         let ready = live.iter().filter(|report| !report.info.draining);
         let mut hosts: Vec<&HostReport> = ready.filter(has).collect();
-        hosts.sort_by_key(|report| {
+        hosts.sort_short_by_key(|report| {
             let info = &report.info;
             (info.host != *here, info.lacks.is_some(), info.running)
         });

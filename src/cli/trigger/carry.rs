@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::cli::Failure;
 use crate::config::{Job, NotifyTarget, OutputPolicy, state_directory};
 use crate::engine::spool::Spool;
+use crate::ground::tasks;
 use crate::guard::Guard;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId};
@@ -76,7 +77,7 @@ impl Errand {
             .build()
             .map_err(internal)?;
         let environment = Arc::new(inherited(&self.secret_variables));
-        let (assignment, store, notifier, tools) = runtime.block_on(async {
+        let (assignment, store, notifier, tools) = tasks::block_on(&runtime, async {
             let processes = guard.serve().map_err(internal)?;
             let store = store::open(&self.settings)?;
             let watchdog = Watchdog::start(&self.settings, Some(Box::new(processes.deadlines())))
@@ -156,7 +157,7 @@ impl Granted {
 
     /// Runs the job to its end and delivers its record.
     pub(super) fn carry(self) -> Result<Record, Failure> {
-        self.runtime.block_on(async {
+        tasks::block_on(&self.runtime, async {
             let (stopper, stop) = watch::channel(Stop::Not);
             let received = Arc::new(OnceLock::new());
             let run = async {

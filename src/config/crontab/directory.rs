@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::model::{CrontabJob, Crontabs, FieldValue, LineRef, RemarkKind};
 use super::naming;
+use crate::ground::sorting::SortShort as _;
 
 /// When Debian's /etc/crontab runs them.
 const SCHEDULES: [(&str, &str); 4] = [
@@ -30,7 +31,7 @@ pub(super) fn read(crontabs: &mut Crontabs, path: &Path) -> std::io::Result<()> 
     let folder = path.file_name().and_then(|name| name.to_str());
     let folder = folder.unwrap_or("cron").to_owned();
     let mut files: Vec<_> = std::fs::read_dir(path)?.collect::<Result<_, _>>()?;
-    files.sort_by_key(std::fs::DirEntry::file_name);
+    files.sort_short_by_key(std::fs::DirEntry::file_name);
     let lock = naming::unique(&folder, crontabs);
     let mut scripts = 0;
     for file in files {

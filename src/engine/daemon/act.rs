@@ -14,6 +14,7 @@ use crate::config::Job;
 use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
 use crate::engine::requests::Requests;
+use crate::ground::tasks;
 use crate::metrics::LatenessClock;
 use crate::names::{RunId, Token};
 use crate::notify::RunBegan;
@@ -57,12 +58,12 @@ impl Daemon {
             }
             Action::AwaitRelease { job, claim, limit } => {
                 if let Some(lock) = self.job(job).map(|j| j.lock_on(&self.host)) {
-                    tokio::spawn(self.link.clone().await_release(job, claim, lock, limit));
+                    tasks::spawn(self.link.clone().await_release(job, claim, lock, limit));
                 }
             }
             Action::Settle { job: place, run_id } => {
                 if let Some(job) = self.job(place) {
-                    tokio::spawn(self.link.clone().settle(
+                    tasks::spawn(self.link.clone().settle(
                         place,
                         Settle {
                             lock: job.lock_on(&self.host),
@@ -77,7 +78,7 @@ impl Daemon {
             Action::QueryLedger { job: place } => {
                 if let Some(job) = self.job(place) {
                     let asked = (job.name.clone(), job.lock_on(&self.host));
-                    tokio::spawn(self.link.clone().look(place, asked));
+                    tasks::spawn(self.link.clone().look(place, asked));
                 }
             }
             Action::Drops(spec) => self.drops(spec),
@@ -125,7 +126,7 @@ impl Daemon {
     fn send(&mut self, place: JobIx, id: ClaimId, claim: Claim) {
         let claimant = Claimant::new(claim, self.settings.history);
         let sending = self.link.clone().claim(place, id, claimant.clone());
-        let sender = tokio::spawn(sending).abort_handle();
+        let sender = tasks::spawn(sending).abort_handle();
         let out = OutstandingClaim {
             claimant,
             sender,
@@ -289,6 +290,6 @@ impl Daemon {
             announces: announces.then(|| self.word()),
             waits_for_earlier: std::mem::take(&mut self.waits_for_earlier),
         };
-        tokio::spawn(link.register(batch, entrance, self.finisher.clone()));
+        tasks::spawn(link.register(batch, entrance, self.finisher.clone()));
     }
 }

@@ -12,6 +12,7 @@ use super::Daemon;
 use super::rival::{Rival, who};
 use super::tasks::TaskContext;
 use crate::engine::core::{Event, JobIx};
+use crate::ground::tasks;
 use crate::store::{HostInfo, HostReport, StoreError};
 
 /// What a daemon announces that has not looked yet.
@@ -150,7 +151,7 @@ impl Daemon {
         self.agreement = Agreement::Waits(reason);
         self.be_ready();
         self.status();
-        tokio::spawn(self.link.clone().register_soon(jobs));
+        tasks::spawn(self.link.clone().register_soon(jobs));
     }
 
     /// Nobody uses another store, or nobody whom this host must wait for.

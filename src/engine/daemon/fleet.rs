@@ -12,6 +12,7 @@ use super::Daemon;
 use super::message::Message;
 use super::tasks::TaskContext;
 use crate::config::{self, Job, JobList};
+use crate::ground::tasks;
 use crate::names::HostName;
 use crate::preflight;
 use crate::store::{Fingerprint, HostReport, ListedJobs};
@@ -177,7 +178,7 @@ impl Daemon {
             tracing::info!(host = %self.host, "host {back}, which had vanished, reports again");
         }
         if !self.fleet.left.is_empty() {
-            tokio::spawn(self.link.clone().look_for_vanished());
+            tasks::spawn(self.link.clone().look_for_vanished());
         }
         // One that drains has the list that the next daemon replaces.
         hosts.retain(|report| !report.info.draining);
@@ -199,7 +200,7 @@ impl Daemon {
             ),
             Some(ListNews::Differ(lists)) => {
                 let (link, host) = (self.link.clone(), self.host.clone());
-                tokio::spawn(link.report_lists(lists, own, host));
+                tasks::spawn(link.report_lists(lists, own, host));
             }
         }
     }
@@ -221,7 +222,7 @@ impl Daemon {
     /// Has the store keep the jobs of the list, for those who compare lists.
     pub(super) fn keep_list(&self) {
         if let Some(listed) = self.listed.clone().filter(|_| self.health.is_up()) {
-            tokio::spawn(self.link.clone().keep_list(listed));
+            tasks::spawn(self.link.clone().keep_list(listed));
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::{Daemon, DaemonSetup};
 use crate::config::{HttpSettings, JobList};
+use crate::ground::tasks;
 use crate::http::{DaemonSnapshot, HttpError, HttpServer, ServerSetup, Views};
 use crate::metrics::{
     DaemonGauges, ListState, Metrics, MetricsFile, MetricsFileTask, MetricsPage, Readiness,
@@ -189,7 +190,7 @@ impl Front {
 
     fn close_running(&mut self) {
         if let Some(running) = self.running.take() {
-            tokio::spawn(running.server.close(CLOSING));
+            tasks::spawn(running.server.close(CLOSING));
         }
     }
 

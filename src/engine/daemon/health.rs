@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::Daemon;
 use crate::config::OnStoreDown;
 use crate::engine::core::Event;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::store::StoreError;
 use crate::time::BootInstant;
 
@@ -198,7 +199,7 @@ impl Daemon {
         }
         let (word, measure) = (self.word(), self.clock.measure());
         let probe = (self.link.clone()).probe(word, measure, self.health.probe_delay);
-        self.announcements.spawn(probe);
+        self.announcements.spawn_boxed(probe);
         if self.agreement.allows_runs_alone() {
             self.feed(Event::StoreDown);
         }

@@ -37,6 +37,7 @@ use crate::engine::finisher::{Finisher, FinisherNotice};
 use crate::engine::reporter::Reporter;
 use crate::engine::spool::Spool;
 use crate::engine::turns::RequestTurns;
+use crate::ground::tasks;
 use crate::guard::Processes;
 use crate::lease::Watchdog;
 use crate::metrics::Metrics;
@@ -350,14 +351,14 @@ fn watch_files(
     inbox: &mpsc::UnboundedSender<Message>,
 ) {
     if watch == WatchMode::Files {
-        tokio::spawn(reload::watch(source, revision, inbox.clone()));
+        tasks::spawn(reload::watch(source, revision, inbox.clone()));
     }
 }
 
 /// Lets `init` find this daemon until the process ends, also while it drains.
 fn stay_present(store: &Arc<dyn Store>, host: &HostName) {
     let (store, host) = (Arc::clone(store), host.clone());
-    tokio::spawn(async move { store.attend(&host).await });
+    tasks::spawn(async move { store.attend(&host).await });
 }
 
 /// Runs the checks that the start depends on, and starts a task for the others.
@@ -378,7 +379,7 @@ async fn check_first(
     if subject.list.as_ref().is_some_and(|list| list.strict) {
         return startup::look_first(&subject, processes, manager).await;
     }
-    tokio::spawn(startup::look_beside(subject));
+    tasks::spawn(startup::look_beside(subject));
     Ok(Startup::Go)
 }
 

@@ -9,6 +9,7 @@ use super::store_clock::Epoch;
 use super::{Daemon, manual};
 use crate::config::show_roughly;
 use crate::engine::core::Event;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::preflight::Offset;
 use crate::store::{HostInfo, StoreError};
 use crate::time::BootInstant;
@@ -119,7 +120,7 @@ impl Daemon {
         if self.rounds.is_multiple_of(manual::EVERY) && self.is_ready && self.health.is_up() {
             let link = self.link.clone();
             self.announcements
-                .spawn(link.settle_manual_runs(self.settings.history));
+                .spawn_boxed(link.settle_manual_runs(self.settings.history));
         }
     }
 
@@ -171,7 +172,7 @@ impl Daemon {
         }
         let (info, measure) = (self.word(), self.clock.measure());
         self.announcements
-            .spawn(self.link.clone().announce(info, measure));
+            .spawn_boxed(self.link.clone().announce(info, measure));
         while self.announcements.try_join_next().is_some() {}
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Daemon;
 use crate::engine::core::{Action, Event, JobIx};
+use crate::ground::tasks;
 use crate::time::{BootInstant, Timestamp};
 
 /// Two replies that differ by less mean the same wait.
@@ -76,7 +77,7 @@ impl Daemon {
         }
         // The store may have lost, too, that this host lives.
         self.registry.not_registered();
-        tokio::spawn(self.link.clone().register_after(jobs, remaining));
+        tasks::spawn(self.link.clone().register_after(jobs, remaining));
     }
 
     /// Says that the wait is over.

@@ -15,6 +15,7 @@ use super::newcomer::{RegistryNews, keeping};
 use super::recovery::SAME;
 use super::tasks::TaskContext;
 use crate::engine::core::JobIx;
+use crate::ground::tasks;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
 use crate::store::{Entry, Keeping, Listing, LockId, StoreError, apart};
@@ -304,7 +305,7 @@ impl Daemon {
         } else if let Some(looked_at) = registry.next_entry() {
             round.look_at = entry(looked_at);
         }
-        tokio::spawn(self.link.clone().registry_round(round));
+        tasks::spawn(self.link.clone().registry_round(round));
     }
 
     pub(super) fn registry_news(&mut self, news: Result<RegistryNews, StoreError>) {

@@ -15,6 +15,7 @@ use super::list_source::{ListErrors, ListRead, ListSource, LoadedList, ReloadCau
 use super::message::Message;
 use super::shutdown::counted;
 use crate::config::{JobList, Revision};
+use crate::ground::tasks;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::StoreSettings;
 use crate::time::{BootInstant, Timestamp};
@@ -172,7 +173,7 @@ impl Daemon {
         }
         let source = Arc::clone(&self.reloads.source);
         let inbox = self.link.inbox.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let read = tokio::task::spawn_blocking(move || source.load()).await;
             let result = read.unwrap_or_else(|error| {
                 Err(ListErrors(vec![format!("the list was not read: {error}")]))

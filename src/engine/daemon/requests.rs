@@ -15,6 +15,7 @@ use super::message::ClaimedByRequest;
 use super::request_tasks::send_output;
 use super::runs::{DaemonRun, RunOrigin};
 use crate::config::Job;
+use crate::ground::tasks;
 use crate::names::{HostName, JobName, RunId};
 use crate::notify::RunBegan;
 use crate::observe::run_log;
@@ -132,7 +133,7 @@ impl Daemon {
         let new = |it: &FiledRequest| !it.taken && !it.left.is_zero();
         for filed in filed.into_iter().filter(new) {
             if self.requests.seen.insert(filed.id.clone()) {
-                tokio::spawn(self.link.clone().take_request(filed));
+                tasks::spawn(self.link.clone().take_request(filed));
             }
         }
     }
@@ -167,7 +168,7 @@ impl Daemon {
     }
 
     fn reply_to(&self, id: RunId, reply: RequestReply) {
-        tokio::spawn(self.link.clone().reply_to_request(id, reply));
+        tasks::spawn(self.link.clone().reply_to_request(id, reply));
     }
 
     fn do_request(&mut self, request: DaemonRequest) -> Result<Option<RequestReply>, Refusal> {
@@ -183,7 +184,7 @@ impl Daemon {
             } => {
                 let claim = self.manual_claim(&job, (request.id, if_paused), cause)?;
                 self.requests.claiming += 1;
-                tokio::spawn(self.link.clone().claim_by_request(claim, output));
+                tasks::spawn(self.link.clone().claim_by_request(claim, output));
                 Ok(None)
             }
             RequestOrder::Kill { job, run, signal } => {
@@ -287,7 +288,7 @@ impl Daemon {
             let (followed, lines) = control.with_follower();
             control = followed;
             let store = Arc::clone(&self.link.store);
-            tokio::spawn(send_output(store, assignment.run_id().clone(), lines));
+            tasks::spawn(send_output(store, assignment.run_id().clone(), lines));
         }
         let run = DaemonRun {
             origin: RunOrigin::Request,

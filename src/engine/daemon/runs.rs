@@ -8,6 +8,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 use super::Daemon;
 use crate::engine::core::{Event, JobIx};
 use crate::engine::finisher::PendingFinish;
+use crate::ground::sorting::SortShort as _;
+use crate::ground::tasks::{self, SpawnBoxed as _};
 use crate::names::{JobName, RunId};
 use crate::observe::{RunFields, run_log};
 use crate::run::{
@@ -174,7 +176,7 @@ async fn drive_noted(assignment: &Assignment, tools: &Tools, control: RunControl
 
 impl<T: Send + 'static> Runs<T> {
     fn spawn(&mut self, run: RunUnderWay, drive: impl Future<Output = T> + Send + 'static) {
-        let id = self.tasks.spawn(drive).id();
+        let id = self.tasks.spawn_boxed(drive).id();
         self.under_way.insert(id, run);
     }
 
@@ -227,7 +229,7 @@ impl<T: Send + 'static> Runs<T> {
     pub(super) fn listed(&self, now: BootInstant) -> String {
         const NAMED: usize = 10;
         let mut runs: Vec<&RunUnderWay> = self.under_way.values().collect();
-        runs.sort_by(|a, b| {
+        runs.sort_short_by(|a, b| {
             let by_name = || a.fields.job.as_str().cmp(b.fields.job.as_str());
             a.since.cmp(&b.since).then_with(by_name)
         });
@@ -273,7 +275,7 @@ impl Daemon {
                     (_, Some(run)) => self.not_started(&run),
                     (RunOrigin::Lane { job, .. }, None) => self.feed(Event::RunEnded { job }),
                     (RunOrigin::Request, None) => {
-                        tokio::spawn(self.link.clone().forget_note(run));
+                        tasks::spawn(self.link.clone().forget_note(run));
                     }
                 }
             }

@@ -18,6 +18,7 @@ use super::{Daemon, DaemonError};
 use crate::config::Job;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
+use crate::ground::tasks;
 use crate::guard::Processes;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::{ClaimReply, CopyReply, Registered, Returned, StoreError};
@@ -46,8 +47,8 @@ impl Daemon {
         self.deliver_spool();
         self.look_after_registry();
         self.flush_registrations();
-        tokio::spawn(self.link.clone().listen_for_returned());
-        tokio::spawn(self.link.clone().listen_for_requests(self.host.clone()));
+        tasks::spawn(self.link.clone().listen_for_returned());
+        tasks::spawn(self.link.clone().listen_for_requests(self.host.clone()));
         if self.jobs.is_empty() {
             // Without jobs no registration reports that the daemon is ready.
             self.be_ready();
@@ -247,7 +248,7 @@ impl Daemon {
         let is_up = self.health.is_up();
         if is_up || matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_)) {
             let link = self.link.clone();
-            tokio::spawn(async move { link.register_later(jobs, &error).await });
+            tasks::spawn(async move { link.register_later(jobs, &error).await });
         } else {
             self.to_register.extend(jobs);
         }
@@ -288,7 +289,7 @@ impl Daemon {
             self.feed(Event::Registered { job, reply: answer });
         }
         if !unsettled.is_empty() {
-            tokio::spawn(self.link.clone().register_after(unsettled, recovering));
+            tasks::spawn(self.link.clone().register_after(unsettled, recovering));
         }
         if self.health.is_up() {
             self.flush_registrations();

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::alarm::Alarm;
 use super::board::{Board, ServeStep};
+use crate::ground::tasks;
 
 type StorageFuture<T> = Pin<Box<dyn Future<Output = Result<T, JobSchedulerError>> + Send>>;
 
@@ -130,7 +131,7 @@ impl Callback {
             Box::pin(async move {
                 for job in board.due_soon() {
                     if board.arm(job) {
-                        tokio::spawn(serve(Arc::clone(&board), Arc::clone(&alarm), job));
+                        tasks::spawn(serve(Arc::clone(&board), Arc::clone(&alarm), job));
                     }
                 }
             })

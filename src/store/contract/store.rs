@@ -21,6 +21,7 @@ use super::reply::{
     Returned, Seen,
 };
 use super::request::{Attempt, Claim, Finish, Forget, HostInfo, Registration, Settle};
+use crate::ground::sorting::SortShort as _;
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
 
@@ -262,7 +263,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
             .retain(|record| record.outcome.is_failure());
         failures
             .records
-            .sort_by_key(|record| std::cmp::Reverse(record.finished_at));
+            .sort_short_by_key(|record| std::cmp::Reverse(record.finished_at));
         failures.records.truncate(limit);
         Ok(failures)
     }

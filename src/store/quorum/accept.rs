@@ -7,6 +7,7 @@ use super::backfill::backfill;
 use super::prepare::{VOTE, limit};
 use super::proposer::Proposer;
 use super::trust::Trust;
+use crate::ground::tasks;
 use crate::store::StoreError;
 use crate::store::redis::node::{
     AcceptStatus, Ballot, PrepareMode, Proposal, QuorumNode, RequestTarget,
@@ -38,7 +39,7 @@ impl Proposer {
                 let accepted = node.accept(&proposal, limit).await?;
                 if let (Some(lacks), Some(job)) = (accepted.lacks, proposal.target.job.clone()) {
                     let lock = proposal.target.lock.clone();
-                    tokio::spawn(backfill(all, node, (job, lock), lacks));
+                    tasks::spawn(backfill(all, node, (job, lock), lacks));
                 }
                 Ok(accepted.status)
             }

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::history::{merge_histories, with_rising_ids};
 use super::merge::quorum;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::JobName;
 use crate::store::redis::node::QuorumNode;
 use crate::store::{Lock, StoreError};
@@ -53,7 +54,7 @@ async fn try_to(
     for other in nodes {
         let (other, job, lock) = (Arc::clone(other), job.clone(), lock.clone());
         let is_it = Arc::ptr_eq(&other, node);
-        asked.spawn(async move { (is_it, other.records(&job, &lock, MOST).await) });
+        asked.spawn_boxed(async move { (is_it, other.records(&job, &lock, MOST).await) });
     }
     let (mut own, mut found) = (None, Vec::new());
     while let Some(answer) = asked.join_next().await {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::clock::after;
+use crate::ground::sorting::SortShort as _;
 use crate::names::Token;
 use crate::store::protocol::{Clock, Key};
 use crate::store::redis::node::{KeyHolder, LockView, PrepareReply};
@@ -86,7 +87,7 @@ impl Blocks<'_> {
             _ => None,
         });
         let mut lefts: Vec<Duration> = lefts.collect();
-        lefts.sort_by(|one, other| other.cmp(one));
+        lefts.sort_short_by(|one, other| other.cmp(one));
         let Some(left) = lefts.get(quorum - 1).copied() else {
             return Key::Absent;
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::QuorumStore;
 use super::clock::offsets;
 use super::proposer::Proposer;
+use crate::ground::sorting::SortShort as _;
 use crate::names::JobName;
 use crate::store::redis::node::{LedgerPresence, NodeState};
 use crate::store::{Condition, Lock, NodeCondition, NodeStanding, StoreError};
@@ -63,7 +64,7 @@ pub(super) fn judge(
     quorum: usize,
 ) -> Condition {
     let mut waits: Vec<&NodeState> = said.iter().flatten().collect();
-    waits.sort_by_key(|standing| standing.recovering);
+    waits.sort_short_by_key(|standing| standing.recovering);
     // A majority needs that many nodes, so the slowest of them decides.
     let waited = waits
         .get(quorum - 1)

@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use crate::ground::sorting::SortShort as _;
 use crate::names::RunId;
 use crate::store::protocol::is_provisional;
 use crate::store::redis::node::{HistoryEntry, StreamId};
@@ -58,7 +59,7 @@ pub(super) fn merge_histories(found: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry
     drop_provisional(&mut all);
     drop_overtaken(&mut all);
     // From the largest range to the smallest, so that a piece finds the whole.
-    all.sort_by_key(|it| {
+    all.sort_short_by_key(|it| {
         (
             std::cmp::Reverse(it.record.count.unwrap_or(1)),
             it.id.number,
@@ -74,7 +75,7 @@ pub(super) fn merge_histories(found: Vec<Vec<HistoryEntry>>) -> Vec<HistoryEntry
             None => merged.push(entry),
         }
     }
-    merged.sort_by_key(|entry| std::cmp::Reverse(entry.id));
+    merged.sort_short_by_key(|entry| std::cmp::Reverse(entry.id));
     merged
 }
 

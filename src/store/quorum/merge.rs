@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::blocks::Blocks;
 use super::clock::{after, deciding_clock, latest_deciding, lost_at, whole_millis};
+use crate::ground::sorting::SortShort as _;
 use crate::names::Token;
 use crate::store::protocol::{Clock, JobState, LockState, horizon_of};
 use crate::store::redis::node::{
@@ -340,7 +341,7 @@ fn over_for(counted: &[&PrepareReply], token: &Token, quorum: usize) -> Option<D
         }
     });
     let mut spans: Vec<Duration> = spans.collect();
-    spans.sort_by(|one, other| other.cmp(one));
+    spans.sort_short_by(|one, other| other.cmp(one));
     let span = spans.get(quorum - 1).copied();
     span.filter(|span| *span != Duration::MAX)
 }

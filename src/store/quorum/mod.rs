@@ -79,6 +79,7 @@ use super::{
     Replacement, RequestReply, Returned, Seen, Settle, Store, StoreError, StoreNodes,
     relocate::follow,
 };
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::{HostName, JobName, RunId};
 use crate::time::{BootInstant, Timestamp};
 
@@ -453,7 +454,7 @@ impl Store for QuorumStore {
         let mut nodes = tokio::task::JoinSet::new();
         for node in self.proposer.nodes.all().iter() {
             let (node, host) = (Arc::clone(node), host.clone());
-            nodes.spawn(async move { node.store.attend(&host).await });
+            nodes.spawn_boxed(async move { node.store.attend(&host).await });
         }
         while nodes.join_next().await.is_some() {}
     }

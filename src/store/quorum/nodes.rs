@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::merge::quorum;
+use crate::ground::sorting::SortShort as _;
+use crate::ground::tasks;
 use crate::store::redis::node::{PrepareReply, QuorumNode};
 use crate::store::{ErrorDetail, KeyFault, RedlockSettings, StoreError};
 use crate::time::Timestamp;
@@ -60,7 +62,7 @@ pub(super) type NodeReply<T> = (usize, Result<T, StoreError>);
 impl Nodes {
     pub(super) fn new(settings: &RedlockSettings) -> Result<Self, StoreError> {
         let mut sorted: Vec<_> = settings.nodes.iter().collect();
-        sorted.sort_by_key(|node| node.shown());
+        sorted.sort_short_by_key(|node| node.shown());
         if let Some(pair) = sorted
             .windows(2)
             .find(|pair| pair[0].endpoint == pair[1].endpoint)
@@ -128,7 +130,7 @@ impl Nodes {
         for at in which {
             let answer = question(Arc::clone(self.get(at)));
             let sender = sender.clone();
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 // The receiver is gone if enough other nodes have replied.
                 let _ = sender.send((at, answer.await));
             });

@@ -14,6 +14,8 @@ use super::merge::{MergedState, QuorumCheck, check_quorum, merge};
 use super::nodes::NodeReply;
 use super::proposer::Proposer;
 use super::request::{QuorumReply, QuorumRequest, Transition};
+use crate::ground::sorting::SortShort as _;
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::JobName;
 use crate::store::protocol::{self, horizon_of, report};
 use crate::store::redis::node::{Ballot, PrepareMode, QuorumNode};
@@ -298,7 +300,7 @@ where
             && let Some(group) = waiting.next()
         {
             let ask = ask.clone();
-            asked.spawn(async move {
+            asked.spawn_boxed(async move {
                 let mut replies = Vec::with_capacity(group.len());
                 for (at, item) in group {
                     replies.push((at, ask(item).await?));
@@ -316,7 +318,7 @@ where
             None => break,
         }
     }
-    all.sort_by_key(|(at, _)| *at);
+    all.sort_short_by_key(|(at, _)| *at);
     Ok(all.into_iter().map(|(_, reply)| reply).collect())
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::proposer::Proposer;
 use super::request::{QuorumRequest, QuorumWait, Transition};
+use crate::ground::tasks;
 use crate::store::{Renewal, protocol};
 
 impl Proposer {
@@ -20,7 +21,7 @@ impl Proposer {
             return;
         }
         let (proposer, renewal) = (Arc::clone(self), renewal.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             proposer.reassert(&renewal).await;
             proposer.returning().remove(&renewal.grant.token);
         });

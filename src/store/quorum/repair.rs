@@ -14,6 +14,7 @@ use super::condition::missing;
 use super::proposer::Proposer;
 use super::reads::by_lock;
 use super::request::{QuorumRequest, QuorumWait, Transition};
+use crate::ground::tasks;
 use crate::names::JobName;
 use crate::store::redis::node::{Ballot, NodeState, PrepareMode};
 use crate::store::{Lock, Registration, StoreError};
@@ -85,7 +86,7 @@ impl RepairLoop {
             return;
         }
         let repair = Arc::clone(self);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             // If a majority is unreachable, the requests that need it report that.
             let _ = repair.prepare().await;
             repair.busy.store(false, Ordering::Relaxed);

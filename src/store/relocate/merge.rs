@@ -1,6 +1,7 @@
 //! Merges the ledgers that a job had into the one that it begins with under its new lock. There are
 //! several if each host had its own.
 
+use crate::ground::sorting::SortShort as _;
 use crate::store::contract::{
     Crashed, FINGERPRINTS_KEPT, Fingerprint, JobState, Kind, Ledger, Open, Pause, Waiting,
 };
@@ -106,7 +107,7 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
         .iter()
         .filter_map(|source| Some((source.state.open.as_ref()?, source.ended_at)));
     let mut open: Vec<(&Open, Option<Timestamp>)> = open.collect();
-    open.sort_by_key(|(open, _)| (open.started_at, &open.run_id));
+    open.sort_short_by_key(|(open, _)| (open.started_at, &open.run_id));
     // One that is to be repeated waits from now on: its new lock does not know when its lease ended.
     let is_decided = |open: &Open| open.scheduled_at.is_some_and(|at| at <= state.last);
     let stays_open = open.pop_if(|(open, _)| !(open.may_rerun() && is_decided(open)));
@@ -116,7 +117,7 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
     let waiting = counting.iter();
     let waiting = waiting.flat_map(|it| it.state.waiting.iter().cloned());
     let mut all: Vec<Waiting> = waiting.chain(crashed).collect();
-    all.sort_by_key(|entry| {
+    all.sort_short_by_key(|entry| {
         (
             entry.kind != Kind::Rerun,
             entry.scheduled_at,
@@ -164,7 +165,7 @@ fn fingerprints(states: &[&JobState]) -> Vec<(Fingerprint, Timestamp)> {
             None => all.push((fingerprint.clone(), *seen)),
         }
     }
-    all.sort_by_key(|(_, seen)| *seen);
+    all.sort_short_by_key(|(_, seen)| *seen);
     let surplus = all.len().saturating_sub(FINGERPRINTS_KEPT);
     all.drain(..surplus);
     all

@@ -6,6 +6,7 @@ use redis::Value;
 use super::call::{Call, millis};
 use super::keys;
 use super::reply::{Items, each, integer, text};
+use crate::ground::sorting::SortShort as _;
 use crate::names::{HostName, Prefix, RunId};
 use crate::store::contract::{OUTPUT_KEPT_FOR, REQUEST_KEPT_FOR, REQUESTS_KEPT, StoredParts};
 use crate::store::redis::failure::RedisFailure;
@@ -130,6 +131,6 @@ pub(in crate::store::redis) fn receive_read(
         Ok(OutputChunk::parse(&items.text()?).map(|chunk| (number, chunk)))
     })?;
     let mut chunks: Vec<_> = chunks.into_iter().flatten().collect();
-    chunks.sort_by_key(|(number, _)| *number);
+    chunks.sort_short_by_key(|(number, _)| *number);
     Ok(chunks)
 }

@@ -9,6 +9,7 @@ use redis::Value;
 
 use super::record;
 use super::reply::Items;
+use crate::ground::sorting::SortShort as _;
 use crate::names::JobName;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{History, KeyFault, Record};
@@ -134,7 +135,7 @@ pub(in crate::store::redis) fn merged(
     });
     runs.records.extend(failures.records);
     runs.records
-        .sort_by_key(|entry| std::cmp::Reverse((entry.id, entry.record.finished_at)));
+        .sort_short_by_key(|entry| std::cmp::Reverse((entry.id, entry.record.finished_at)));
     runs.records.truncate(limit);
     runs.unreadable.extend(failures.unreadable);
     runs

@@ -8,6 +8,7 @@ use super::call::{Call, millis};
 use super::fields::log_replaced;
 use super::keys;
 use super::reply::each;
+use crate::ground::sorting::SortShort as _;
 use crate::names::Prefix;
 use crate::store::contract::{HostHeartbeat, VANISHED_FOR};
 use crate::store::redis::failure::RedisFailure;
@@ -82,6 +83,6 @@ pub(in crate::store::redis) fn read(value: Value) -> Result<Vec<HostReport>, Red
         Ok(info.map(|info| HostReport { info, seen_at }))
     })?;
     let mut hosts: Vec<HostReport> = hosts.into_iter().flatten().collect();
-    hosts.sort_by(|a, b| a.info.host.cmp(&b.info.host));
+    hosts.sort_short_by(|a, b| a.info.host.cmp(&b.info.host));
     Ok(hosts)
 }

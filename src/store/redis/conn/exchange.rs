@@ -15,6 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::ground::tasks::SpawnBoxed as _;
+
 /// How many requests are in flight on a connection at once. Further requests wait here: they can still
 /// be cancelled, and their time-outs have not started.
 const MOST_IN_FLIGHT: usize = 128;
@@ -157,7 +159,7 @@ where
 {
     fn drop(&mut self) {
         if let (Some(future), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            runtime.spawn(future);
+            runtime.spawn_boxed(future);
         }
     }
 }

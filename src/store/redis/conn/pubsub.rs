@@ -18,6 +18,7 @@ use tracing::warn;
 
 use super::connect::connect;
 use super::hello::Part;
+use crate::ground::tasks;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{RedisSettings, Returned, Seen};
@@ -266,7 +267,7 @@ impl Listener {
         channels.connection = Some(connection.clone());
         channels.shown = shown;
         let generation = channels.generation;
-        tokio::spawn(pump(
+        tasks::spawn(pump(
             Arc::downgrade(self),
             connection.clone(),
             generation,

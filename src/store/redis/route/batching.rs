@@ -3,6 +3,7 @@
 
 use tokio::task::JoinSet;
 
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::store::ErrorDetail;
 use crate::store::redis::BATCH;
 use crate::store::redis::failure::RedisFailure;
@@ -66,7 +67,7 @@ where
         while under_way.len() < AT_ONCE
             && let Some((at, call)) = calls.next()
         {
-            under_way.spawn(async move { (at, call.await) });
+            under_way.spawn_boxed(async move { (at, call.await) });
         }
         match under_way.join_next().await {
             None => break,

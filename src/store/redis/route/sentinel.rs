@@ -15,6 +15,7 @@ use redis::{AsyncConnectionConfig, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, client, log_in_failure};
 use crate::store::redis::conn::hello::Hello;
 use crate::store::redis::conn::link::ServerSource;
@@ -101,7 +102,7 @@ impl Sentinels {
         let mut asked = JoinSet::new();
         for sentinel in &self.all {
             let sentinel = Arc::clone(sentinel);
-            asked.spawn(async move { sentinel.ask().await });
+            asked.spawn_boxed(async move { sentinel.ask().await });
         }
         let mut named = Vec::new();
         let mut others = Vec::new();

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 use super::{Link, Live, ServerSource};
+use crate::ground::tasks;
 use crate::store::RedisSettings;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::conn::barrier::Barrier;
@@ -45,7 +46,7 @@ impl Link {
                 _ => {
                     let (done, attempt) = watch::channel(None);
                     state.attempt = Some(attempt.clone());
-                    tokio::spawn(Arc::clone(self).connect_once(done));
+                    tasks::spawn(Arc::clone(self).connect_once(done));
                     attempt
                 }
             }
@@ -92,10 +93,10 @@ impl Link {
         match &outcome {
             Ok(live) => {
                 self.log_connection();
-                tokio::spawn(Arc::clone(&self).watch_end(live.generation, ended));
+                tasks::spawn(Arc::clone(&self).watch_end(live.generation, ended));
                 if let (Some(source), Some(server)) = (&self.source, server) {
                     let (link, source) = (Arc::downgrade(&self), Arc::clone(source));
-                    tokio::spawn(watch_master(link, source, live.generation, server));
+                    tasks::spawn(watch_master(link, source, live.generation, server));
                 }
             }
             Err(failure) => self.log_outage(failure),

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::map::Address;
 use super::router::Router;
 use super::slot;
+use crate::ground::tasks::{self, SpawnBoxed as _};
 use crate::store::Registration;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::keys::LockKeys;
@@ -63,7 +64,7 @@ impl SlotWatcher {
         }
         if !watched.has_task && !watched.slots.is_empty() {
             watched.has_task = true;
-            tokio::spawn(watch(
+            tasks::spawn(watch(
                 Arc::downgrade(router),
                 Arc::clone(&self.scripts),
                 Arc::downgrade(&self.watched),
@@ -90,7 +91,7 @@ async fn watch(router: Weak<Router>, scripts: Arc<Scripts>, watched: Weak<Mutex<
         for (slot, job) in changed {
             let (router, scripts) = (Arc::clone(&router), Arc::clone(&scripts));
             // Each in its own task: a job whose server is down is registered in a later round.
-            registrations.spawn(async move {
+            registrations.spawn_boxed(async move {
                 let is_registered = register(&router, &scripts, job).await;
                 (slot, router.connection_of(slot).filter(|_| is_registered))
             });

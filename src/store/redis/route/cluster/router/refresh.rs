@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::{Router, RouterState, no_map};
+use crate::ground::tasks::SpawnBoxed as _;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::reply::text;
 use crate::store::redis::conn::link::Link;
@@ -61,7 +62,7 @@ impl Router {
         let mut asking = JoinSet::new();
         for address in self.whom_to_ask() {
             let link = self.link(&address);
-            asking.spawn(async move { view(&link, &address).await });
+            asking.spawn_boxed(async move { view(&link, &address).await });
         }
         let mut best: Option<SlotMap> = None;
         let mut failed = no_map();
