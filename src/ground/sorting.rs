@@ -14,6 +14,9 @@ pub(crate) trait SortShort<T> {
 
 impl<T> SortShort<T> for [T] {
     fn sort_short_by(&mut self, mut compare: impl FnMut(&T, &T) -> Ordering) {
+        if self.len() < 2 {
+            return;
+        }
         let places = in_order(self.len(), &mut |a, b| compare(&self[a], &self[b]));
         arrange(places, &mut |a, b| self.swap(a, b));
     }

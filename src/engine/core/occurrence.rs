@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 
-use crate::ground::sorting::SortShort as _;
 use crate::store::{GapAnswer, Kind, Late, Overlap, Pause, Range};
 use crate::time::Timestamp;
 
@@ -137,7 +136,7 @@ impl Notes {
         let Some(other) = other.0 else { return };
         let lists = self.lists_mut();
         lists.own.extend(other.own);
-        lists.own.sort_short_by_key(|note| note.range.from);
+        lists.own.sort_by_key(|note| note.range.from);
         lists.ran.extend(other.ran);
         let asked_at = |pauses: &[Pause]| pauses.last().map(|pause| pause.asked_at);
         if asked_at(&other.pauses) > asked_at(&lists.pauses) {
@@ -162,7 +161,7 @@ impl Notes {
         let pauses = &mut self.lists_mut().pauses;
         pauses.retain(|known| known.since != pause.since);
         pauses.push(pause.clone());
-        pauses.sort_short_by_key(|known| known.since);
+        pauses.sort_by_key(|known| known.since);
     }
 
     /// Removes pauses in force, because a granted claim shows that the job is not paused.
