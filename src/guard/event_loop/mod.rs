@@ -258,7 +258,7 @@ impl EventLoop {
         let now = BootInstant::now();
         let ended: Vec<_> = std::iter::from_fn(sys::reap_any).collect();
         for Reaped { pid, .. } in &ended {
-            self.slots.release(Reaper { pid: *pid });
+            self.slots.release(*pid);
         }
         let (reapers, others): (Vec<_>, Vec<_>) = ended
             .into_iter()
@@ -315,7 +315,7 @@ impl EventLoop {
     fn handle_reaper(&mut self, reaper: Reaper, message: ReaperMessage) {
         let now = BootInstant::now();
         if message == ReaperMessage::HasOwnFiles {
-            return self.slots.release(reaper);
+            return self.slots.release(reaper.pid);
         }
         let Some(serial) = self.reapers.run(reaper) else {
             return;

@@ -12,7 +12,6 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::dup3;
 
-use super::reaper::Reaper;
 use crate::guard::sys;
 
 /// How many new reapers may share the table at the same time.
@@ -22,8 +21,8 @@ const SLOTS: usize = 32;
 struct Slot {
     /// Its number is always the same.
     fd: OwnedFd,
-    /// The reaper that takes its socket from here.
-    used_by: Option<Reaper>,
+    /// The process id of the reaper that takes its socket from here.
+    used_by: Option<i32>,
 }
 
 /// The slots, if this process can share its table.
@@ -72,7 +71,7 @@ impl Slots {
     }
 
     /// Notes which reaper takes its socket from a slot; with `None` nobody does.
-    pub(super) fn assign(&mut self, slot: usize, reaper: Option<Reaper>) {
+    pub(super) fn assign(&mut self, slot: usize, reaper: Option<i32>) {
         self.all[slot].used_by = reaper;
         if reaper.is_none() {
             self.empty(slot);
@@ -80,8 +79,8 @@ impl Slots {
     }
 
     /// Notes that a reaper has a table of its own, or has ended.
-    pub(super) fn release(&mut self, reaper: Reaper) {
-        let used = |slot: &Slot| slot.used_by.is_some_and(|user| user.pid == reaper.pid);
+    pub(super) fn release(&mut self, reaper: i32) {
+        let used = |slot: &Slot| slot.used_by == Some(reaper);
         if let Some(slot) = self.all.iter().position(used) {
             self.assign(slot, None);
         }
@@ -106,13 +105,6 @@ mod tests {
     use super::*;
     use crate::guard::channel;
 
-    /// No process has a number like these.
-    fn reaper(number: i32) -> Reaper {
-        Reaper {
-            pid: (1 << 28) + number,
-        }
-    }
-
     fn slots() -> Slots {
         let slots = Slots::new(None);
         assert_eq!(slots.all.len(), SLOTS, "Linux 5.9");
@@ -125,12 +117,12 @@ mod tests {
         let (_ours, theirs) = channel::pair().expect("a socket");
         for number in (0..).take(SLOTS) {
             let slot = slots.put(&theirs).expect("one is free");
-            slots.assign(slot, Some(reaper(number)));
+            slots.assign(slot, Some(number));
         }
         assert_eq!(slots.put(&theirs), None);
-        slots.release(reaper(-1));
+        slots.release(-1);
         assert_eq!(slots.put(&theirs), None, "that one uses none");
-        slots.release(reaper(5));
+        slots.release(5);
         assert_eq!(slots.put(&theirs), Some(5));
         slots.assign(5, None);
         assert_eq!(slots.put(&theirs), Some(5), "nothing was forked");
@@ -141,12 +133,12 @@ mod tests {
         let mut slots = slots();
         let (ours, theirs) = channel::pair().expect("a socket");
         let slot = slots.put(&theirs).expect("one is free");
-        slots.assign(slot, Some(reaper(1)));
+        slots.assign(slot, Some(1));
         drop(theirs);
         let mut packet = [0; 8];
         let would_wait = channel::receive(&ours, &mut packet).expect_err("nothing was sent");
         assert_eq!(would_wait.kind(), std::io::ErrorKind::WouldBlock);
-        slots.release(reaper(1));
+        slots.release(1);
         let (length, _) = channel::receive(&ours, &mut packet).expect("the end");
         assert_eq!(length, 0);
     }

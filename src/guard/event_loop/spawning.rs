@@ -36,7 +36,7 @@ fn fork_from_slot(slots: &mut Slots, from: &Inheritance<'_>, socket: &OwnedFd) -
         Ok(Fork::Child) => reaper::leave_files_and_become_reaper(from, (slots, slot)),
         Err(_) => None,
     };
-    slots.assign(slot, forked.map(|pid| Reaper { pid }));
+    slots.assign(slot, forked);
     forked
 }
 
