@@ -64,6 +64,17 @@ fn of<'a>(findings: &'a [Value], id: &str) -> (&'a str, &'a str) {
 }
 
 #[test]
+fn a_server_that_cannot_save_its_data_is_judged_as_a_whole() {
+    let server = RedisServer::start();
+    let place = Place::with(&list(&server.url(), &json!({})));
+    server.break_snapshots();
+    let (found, code) = place.findings();
+    assert_eq!(code, 1, "{found:#?}");
+    assert_eq!(of(&found, "store.persistence").0, "danger");
+    assert_eq!(of(&found, "store.latency").0, "ok");
+}
+
+#[test]
 fn a_server_is_judged_by_its_settings_and_a_mended_one_anew() {
     let server = RedisServer::builder().unmarked().start();
     let place = Place::with(&list(&server.url(), &json!({})));

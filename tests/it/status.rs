@@ -83,35 +83,45 @@ fn a_store_that_takes_no_writes_is_critical_and_the_reason_is_shown() {
     let list = list(&["{ name: tick, every: 1h, command: 'true' }"]);
     let mut daemon = Daemon::on("web1", format!("store: {}\n{list}", redis.url())).start();
     daemon.wait_ready();
+    wait_until("nothing is wrong", || check(&daemon, &[]).0 == 0);
     for setting in ["maxmemory", "min-replicas-to-write"] {
-        wait_until("nothing is wrong", || check(&daemon, &[]).0 == 0);
         redis.config(setting, "1");
-        let (code, text) = check(&daemon, &[]);
-        assert_eq!(code, 2, "{text}");
-        assert!(
-            text.contains("critical: nothing is claimed: redis://"),
-            "{text}"
-        );
-        assert!(text.contains(setting), "{text}");
-        let status = daemon.ask(&["status"]).expect_code(0).stdout;
-        assert!(
-            status.contains(setting) && status.contains("web1"),
-            "{status}"
-        );
-        let explained = daemon.ask(&["explain", "tick", "--json"]).expect_code(0);
-        let explained = &explained.json_lines()[0];
-        assert_eq!(explained["hosts"][0]["decision"], "waits", "{explained}");
-        assert!(
-            explained["details"].to_string().contains(setting),
-            "{explained}"
-        );
-        let refused = daemon.ask(&["trigger", "tick"]).expect_code(69).stderr;
-        assert!(
-            refused.contains("nothing was started") && refused.contains(setting),
-            "{refused}"
-        );
+        expect_no_writes(&daemon, setting);
         redis.config(setting, "0");
+        wait_until("nothing is wrong", || check(&daemon, &[]).0 == 0);
     }
+    redis.break_snapshots();
+    expect_no_writes(&daemon, "stop-writes-on-bgsave-error");
+    redis.mend_snapshots();
+    wait_until("nothing is wrong", || check(&daemon, &[]).0 == 0);
+}
+
+/// Expects that every command that needs to know says why the store takes no writes.
+#[track_caller]
+fn expect_no_writes(daemon: &Daemon, setting: &str) {
+    let (code, text) = check(daemon, &[]);
+    assert_eq!(code, 2, "{text}");
+    assert!(
+        text.contains("critical: nothing is claimed: redis://") && text.contains(setting),
+        "{text}"
+    );
+    let status = daemon.ask(&["status"]).expect_code(0).stdout;
+    assert!(
+        status.contains(setting) && status.contains("web1"),
+        "{status}"
+    );
+    let explained = daemon.ask(&["explain", "tick", "--json"]).expect_code(0);
+    let explained = &explained.json_lines()[0];
+    assert_eq!(explained["hosts"][0]["decision"], "waits", "{explained}");
+    assert!(
+        explained["details"].to_string().contains(setting),
+        "{explained}"
+    );
+    let refused = daemon.ask(&["trigger", "tick"]).expect_code(69).stderr;
+    assert!(
+        refused.contains("nothing was started") && refused.contains(setting),
+        "{refused}"
+    );
 }
 
 #[test]

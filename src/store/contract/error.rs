@@ -66,6 +66,12 @@ impl StoreError {
         }
     }
 
+    /// Whether the store replied, and takes no writes for now: its memory is full, it lacks replicas, or it
+    /// cannot save its data.
+    pub(crate) fn takes_no_writes(&self) -> bool {
+        self.detail().is_of_rejected_writes()
+    }
+
     fn detail(&self) -> &ErrorDetail {
         match self {
             Self::Unreachable(detail)
@@ -82,10 +88,13 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(detail) if detail.is_rejection() => {
+            Self::Unreachable(detail) if detail.is_of_rejected_writes() => {
                 write!(f, "the store cannot be used: {detail}")
             }
             Self::Unreachable(detail) => write!(f, "the store is unreachable: {detail}"),
+            Self::PartUnreachable(detail) if detail.is_of_rejected_writes() => {
+                write!(f, "part of the store cannot be used: {detail}")
+            }
             Self::PartUnreachable(detail) => {
                 write!(f, "part of the store is unreachable: {detail}")
             }

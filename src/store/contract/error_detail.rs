@@ -15,7 +15,7 @@ pub struct ErrorDetail(Arc<DetailInner>);
 struct DetailInner {
     text: String,
     cause: Option<Arc<dyn Error + Send + Sync>>,
-    rejection: bool,
+    rejects_writes: bool,
 }
 
 impl ErrorDetail {
@@ -25,22 +25,22 @@ impl ErrorDetail {
         Self(Arc::new(DetailInner {
             text: self.0.text.clone(),
             cause: Some(Arc::new(cause)),
-            rejection: self.0.rejection,
+            rejects_writes: self.0.rejects_writes,
         }))
     }
 
-    /// Says that a server replied, although the error counts as an outage.
+    /// Says that the server replied, and takes no writes for now.
     #[must_use]
-    pub(crate) fn of_rejection(self) -> Self {
+    pub(crate) fn of_rejected_writes(self) -> Self {
         Self(Arc::new(DetailInner {
             text: self.0.text.clone(),
             cause: self.0.cause.clone(),
-            rejection: true,
+            rejects_writes: true,
         }))
     }
 
-    pub(super) fn is_rejection(&self) -> bool {
-        self.0.rejection
+    pub(crate) fn is_of_rejected_writes(&self) -> bool {
+        self.0.rejects_writes
     }
 
     /// Returns `WHAT: CAUSE`, caused by `cause`.
@@ -53,7 +53,7 @@ impl ErrorDetail {
         Self(Arc::new(DetailInner {
             text,
             cause: self.0.cause.clone(),
-            rejection: self.0.rejection,
+            rejects_writes: self.0.rejects_writes,
         }))
     }
 
@@ -91,7 +91,7 @@ impl From<String> for ErrorDetail {
         Self(Arc::new(DetailInner {
             text,
             cause: None,
-            rejection: false,
+            rejects_writes: false,
         }))
     }
 }

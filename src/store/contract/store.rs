@@ -224,9 +224,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(Returned::Any)
     }
 
-    /// Returns why the store takes no writes although it replies: its memory is full, or it lacks
-    /// replicas. `None` if it takes them or that is not known. In a Cluster this is about the server
-    /// that lists the hosts.
+    /// Returns why the store takes no writes although it replies: its memory is full, it lacks replicas,
+    /// or it cannot save its data to disk. `None` if it takes them or that is not known. In a Cluster
+    /// this is about the server that lists the hosts.
     async fn takes_no_writes(&self) -> Option<String> {
         None
     }

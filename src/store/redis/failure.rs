@@ -13,7 +13,7 @@ pub(super) struct RedisFailure {
     kind: FailureKind,
     detail: ErrorDetail,
     rebuild: bool,
-    rejects_writes: Option<WriteRejection>,
+    demoted: bool,
     unknown_script: bool,
     redirect: Option<Redirect>,
     about: Option<About>,
@@ -30,14 +30,6 @@ enum About {
     Key(KeyFault),
     /// No key: the server executed the request, but too few replicas acknowledged it.
     Replicas(Shortfall),
-}
-
-/// Which server rejects everything that writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WriteRejection {
-    ByReplica,
-    /// Its memory is full, or it lacks replicas.
-    ByMaster,
 }
 
 /// How many replicas of a server acknowledged a request.
@@ -77,7 +69,7 @@ impl RedisFailure {
             kind,
             detail: detail.into(),
             rebuild: false,
-            rejects_writes: None,
+            demoted: false,
             unknown_script: false,
             redirect: None,
             about: None,
@@ -242,15 +234,21 @@ impl RedisFailure {
                      min-replicas-to-write"
                 );
                 let said = ErrorDetail::from(said).caused_by(error.clone());
-                Self {
-                    rejects_writes: Some(WriteRejection::ByMaster),
-                    ..Self::unreachable(said.of_rejection())
-                }
+                Self::unreachable(said.of_rejected_writes())
+            }
+            Some("MISCONF") => {
+                let said = format!(
+                    "{shown} rejects every claim and renewal, because it failed to save its data to \
+                     disk: correct what its log names, then send it BGSAVE; or set \
+                     stop-writes-on-bgsave-error to no"
+                );
+                let said = ErrorDetail::from(said).caused_by(error.clone());
+                Self::unreachable(said.of_rejected_writes())
             }
             // Demoted, or the password was changed. A new connection may succeed.
             Some(code @ ("READONLY" | "NOAUTH" | "WRONGPASS")) => Self {
                 rebuild: true,
-                rejects_writes: (code == "READONLY").then_some(WriteRejection::ByReplica),
+                demoted: code == "READONLY",
                 ..Self::refused(detail)
             },
             Some("OOM") => {
@@ -258,10 +256,8 @@ impl RedisFailure {
                     "{shown} has reached its maxmemory and rejects writes: raise maxmemory, or delete \
                      other data"
                 );
-                Self {
-                    rejects_writes: Some(WriteRejection::ByMaster),
-                    ..Self::refused(ErrorDetail::from(said).caused_by(error.clone()))
-                }
+                let said = ErrorDetail::from(said).caused_by(error.clone());
+                Self::refused(said.of_rejected_writes())
             }
             Some("NOSCRIPT") => Self {
                 unknown_script: true,
@@ -284,12 +280,13 @@ impl RedisFailure {
 
     /// Whether the server says that it is a replica.
     pub(super) fn is_demotion(&self) -> bool {
-        self.rejects_writes == Some(WriteRejection::ByReplica)
+        self.demoted
     }
 
-    /// Whether the server is a master that rejects what writes: its memory is full, or it lacks replicas.
+    /// Whether the server is a master that takes no writes for now: its memory is full, it lacks replicas,
+    /// or it cannot save its data.
     pub(super) fn rejects_writes(&self) -> bool {
-        self.rejects_writes == Some(WriteRejection::ByMaster)
+        self.detail.is_of_rejected_writes()
     }
 
     /// Whether the server does not know the script by its digest. It executed nothing.

@@ -208,6 +208,31 @@ async fn without_the_replicas_that_it_wants_a_server_rejects_writes_and_is_read(
 }
 
 #[tokio::test]
+async fn a_server_that_cannot_save_its_data_rejects_writes_and_is_read() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let first = claim();
+    grant(&store, &first).await;
+    server.break_snapshots();
+    let claimed = store.claim(&first).await.unwrap_err();
+    let shown = claimed.to_string();
+    assert!(
+        shown.starts_with("the store cannot be used: redis://")
+            && shown.contains("stop-writes-on-bgsave-error"),
+        "{shown}"
+    );
+    // For a daemon it is an outage: no run may be judged by a renewal that was rejected.
+    expect_unreachable::<()>(Err(claimed));
+    expect_unreachable(store.renew(&[renewal(&first)]).await);
+    assert!(store.requests(None).await.unwrap().is_empty());
+    let why = store.takes_no_writes().await.unwrap();
+    assert!(shown.ends_with(&why), "{why}");
+    server.mend_snapshots();
+    assert_eq!(store.takes_no_writes().await, None);
+    assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
+}
+
+#[tokio::test]
 async fn a_server_of_another_kind_is_reported_in_one_line() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -100,3 +100,39 @@ async fn who_may_not_listen_asks_from_time_to_time() {
     tokio::time::timeout(LIMIT, waiting).await.unwrap().unwrap();
     assert!(refused() < 50, "asked {} times", refused());
 }
+
+#[tokio::test]
+async fn a_server_that_cannot_save_its_data_is_still_listened_to() {
+    let server = RedisServer::start();
+    let here = store(&server.url());
+    let waiting = tokio::spawn(async move {
+        loop {
+            here.released(&lock(), LIMIT).await.unwrap();
+        }
+    });
+    wait_subscribed(&server, 1).await;
+    let listener = || {
+        let clients = server.text(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        clients.split(' ').next().unwrap_or_default().to_owned()
+    };
+    let before = listener();
+    server.break_snapshots();
+    // Such a server rejects even the message that only asks whether it is there.
+    let rejected = || {
+        let stats = server.text(&["INFO", "commandstats"]);
+        let of_ping = stats.lines().find(|line| line.starts_with("cmdstat_ping:"));
+        let rejected = of_ping.and_then(|line| line.split("rejected_calls=").nth(1));
+        let count = rejected.and_then(|rest| rest.split(',').next());
+        count.map_or(0, |count| count.parse().unwrap())
+    };
+    let began = std::time::Instant::now();
+    while rejected() < 2 {
+        assert!(
+            began.elapsed() < LIMIT && !waiting.is_finished(),
+            "{before}"
+        );
+        tokio::time::sleep(INTERVAL).await;
+    }
+    assert_eq!(listener(), before);
+    waiting.abort();
+}

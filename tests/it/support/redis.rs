@@ -437,6 +437,35 @@ impl RedisServer {
         self.command(&["CONFIG", "SET", name, value]);
     }
 
+    /// Lets every snapshot fail from now on, and waits until one has. It then rejects writes.
+    #[track_caller]
+    pub(crate) fn break_snapshots(&self) {
+        let in_the_way = self.dir.path().join("dump.rdb");
+        fs::create_dir_all(in_the_way.join("full")).expect("a writable directory");
+        self.config("save", "3600 1");
+        self.command(&["BGSAVE"]);
+        self.wait_for_snapshot("err");
+    }
+
+    /// Lets snapshots succeed again, and waits until one has.
+    #[track_caller]
+    pub(crate) fn mend_snapshots(&self) {
+        fs::remove_dir_all(self.dir.path().join("dump.rdb")).expect("a writable directory");
+        // Another one may be under way: the server retries them by itself.
+        let begun = || self.try_command(&["BGSAVE"]).is_ok();
+        wait::wait_until("a snapshot has begun", begun);
+        self.wait_for_snapshot("ok");
+    }
+
+    #[track_caller]
+    fn wait_for_snapshot(&self, outcome: &str) {
+        let line = format!("rdb_last_bgsave_status:{outcome}");
+        wait::wait_until("the snapshot has ended", || {
+            let info = self.text(&["INFO", "persistence"]);
+            info.lines().any(|said| said == line)
+        });
+    }
+
     /// Closes all connections but the one that asks.
     #[track_caller]
     pub(crate) fn kill_clients(&self) {

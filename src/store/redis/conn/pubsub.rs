@@ -400,5 +400,9 @@ async fn keep_up(
             return false;
         }
     }
-    redis::cmd("PING").exec_async(connection).await.is_ok()
+    match redis::cmd("PING").exec_async(connection).await {
+        Ok(()) => true,
+        // The server replied: one that cannot save its data to disk rejects even this.
+        Err(error) => error.code().is_some(),
+    }
 }

@@ -48,7 +48,7 @@ impl Link {
         // No other message reports a server of a Cluster, because the other servers still work.
         if self.part == Part::InCluster && LOGGED.begin(&self.shown) {
             let why = failure.text();
-            if failure.is_outage() {
+            if failure.is_outage() && !failure.rejects_writes() {
                 warn!("a server of the store is unreachable: {why}");
             } else {
                 warn!("a server of the store cannot be used: {why}");
