@@ -45,16 +45,29 @@ enum Notable {
 enum OutageKind {
     /// It does not reply.
     Silent,
-    /// It replies, and rejects requests: a full disk, no memory, missing rights. It may accept some, so
-    /// one that succeeds does not show that it works again.
+    /// It replies, and rejects requests: a full disk, missing rights. It may accept some, so one that
+    /// succeeds does not show that it works again.
     Rejects,
+    /// It replies, and takes no writes: no memory, missing replicas, no snapshots. It may accept those that
+    /// free memory.
+    TakesNoWrites,
 }
 
 impl OutageKind {
     fn of(error: &StoreError) -> Self {
         match error {
+            _ if error.takes_no_writes() => Self::TakesNoWrites,
             StoreError::Unreachable(_) => Self::Silent,
             _ => Self::Rejects,
+        }
+    }
+
+    /// What the store has been while it lasts.
+    fn state(self) -> &'static str {
+        match self {
+            Self::Silent => "been unreachable",
+            Self::Rejects => "been unusable",
+            Self::TakesNoWrites => "taken no writes",
         }
     }
 
@@ -63,6 +76,7 @@ impl OutageKind {
         match self {
             Self::Silent => "the store is reachable again",
             Self::Rejects => "the store can be used again",
+            Self::TakesNoWrites => "the store takes writes again",
         }
     }
 
@@ -70,7 +84,7 @@ impl OutageKind {
     fn stable_end(self) -> &'static str {
         match self {
             Self::Silent => "the store is reachable again, and stable",
-            Self::Rejects => self.end(),
+            Self::Rejects | Self::TakesNoWrites => self.end(),
         }
     }
 }
@@ -135,8 +149,9 @@ impl StoreHealth {
         } else {
             FIRST_PROBE
         };
-        self.flaps |= soon || kind == OutageKind::Rejects;
-        if self.reported_up || kind == OutageKind::Rejects {
+        let replies = kind != OutageKind::Silent;
+        self.flaps |= soon || replies;
+        if self.reported_up || replies {
             self.kind = kind;
         }
         self.now.send_replace(Health::Down);
@@ -254,11 +269,8 @@ impl Daemon {
     pub(super) fn look_at_health(&mut self) {
         if let Some(away) = self.health.still_away(Instant::now()) {
             tracing::error!(
-                "the store has been {} for {} minutes; retrying. {}",
-                match self.health.kind {
-                    OutageKind::Silent => "unreachable",
-                    OutageKind::Rejects => "unusable",
-                },
+                "the store has {} for {} minutes; retrying. {}",
+                self.health.kind.state(),
                 away.as_secs() / 60,
                 self.affected()
             );
@@ -415,6 +427,20 @@ mod tests {
         assert_eq!(health.failed(at(60_000), OutageKind::Silent), Notable::Yes);
         assert_eq!(health.answers(at(60_100)), Notable::Yes);
         assert_eq!(health.kind.end(), "the store is reachable again");
+    }
+
+    #[test]
+    fn a_store_that_takes_no_writes_is_reported_as_one_that_takes_them_again() {
+        let mut health = StoreHealth::new();
+        let began = Instant::now();
+        let at = |millis| began + Duration::from_millis(millis);
+        // Before it was known what is wrong.
+        assert_eq!(health.failed(at(0), OutageKind::Silent), Notable::Yes);
+        health.failed(at(10), OutageKind::TakesNoWrites);
+        assert_eq!(health.kind.state(), "taken no writes");
+        assert_eq!(health.answers(at(1_000)), Notable::No);
+        assert_eq!(health.believed(at(11_000)), Notable::Yes);
+        assert_eq!(health.kind.stable_end(), "the store takes writes again");
     }
 
     #[test]

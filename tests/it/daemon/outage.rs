@@ -228,6 +228,37 @@ fn a_full_disk_is_told_once_and_not_with_every_try() {
 }
 
 #[test]
+fn the_end_of_an_outage_without_writes_is_told_as_such() {
+    let fleet = |()| {
+        let redis = RedisServer::start();
+        let list = format!(
+            "store: {}\njobs:\n  - {{ name: job, every: 1s, command: 'true' }}\n",
+            redis.url()
+        );
+        let mut daemon = Daemon::on("host", list).start();
+        daemon.wait_log(&["started job="]);
+        (redis, daemon)
+    };
+    let mut fleets = [(); 3].map(fleet);
+    let (settings, value) = (["maxmemory", "min-replicas-to-write"], ["1", "0"]);
+    for (setting, (redis, _)) in settings.iter().zip(&fleets) {
+        redis.config(setting, value[0]);
+    }
+    fleets[2].0.break_snapshots();
+    for (_, daemon) in &mut fleets {
+        daemon.wait_log(&["ERROR", "the store cannot be used: redis://"]);
+    }
+    for (setting, (redis, _)) in settings.iter().zip(&fleets) {
+        redis.config(setting, value[1]);
+    }
+    fleets[2].0.mend_snapshots();
+    for (_, daemon) in &mut fleets {
+        daemon.wait_log(&["INFO", "the store takes writes again"]);
+        assert_eq!(daemon.lines_with(&["reachable again"]), 0);
+    }
+}
+
+#[test]
 fn a_verdict_that_could_not_be_delivered_survives_the_death_of_its_daemon() {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());
