@@ -111,6 +111,26 @@ async fn tls_trusts_the_authority_it_is_given_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_server_with_tls_where_it_is_not_expected_and_without_it_is_named() {
+    let with_tls = RedisServer::builder().tls().start();
+    let url = with_tls.url().replace("rediss://", "redis://");
+    let said = expect_unreachable(store(&url).now().await);
+    let expected = "uses TLS: write rediss:// instead of redis:// (with Sentinels, `tls: true`), or \
+                    correct the port";
+    assert_eq!(said, format!("{url} {expected}"));
+    let without = RedisServer::builder().password().start();
+    let url = without.url().replace("redis://", "rediss://");
+    let said = expect_unreachable(store(&url).now().await);
+    let expected = "does not use TLS: write redis:// instead of rediss:// (with Sentinels, leave out \
+                    `tls: true`), or correct the port";
+    let shown = url.replace(PASSWORD, "***");
+    assert_eq!(said, format!("{shown} {expected}"));
+    // The first look of `doctor` has a connection of its own.
+    let doctor = crate::support::cronlatch(&["doctor", "--json", "--store", &url]);
+    assert!(doctor.stdout.contains("does not use TLS"), "{doctor:#?}");
+}
+
+#[tokio::test]
 async fn a_unix_socket_will_do() {
     let server = RedisServer::builder().unix().start();
     let url = server.url();

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::exchange::within;
 use super::hello::{Hello, OLDEST, Part, judge};
+use super::other_encryption;
 use crate::store::endpoint::{Encryption, Endpoint};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{ErrorDetail, RedisSettings};
@@ -70,22 +71,44 @@ async fn connect_unbounded(
     part: Part,
     pushes: UnboundedSender<PushInfo>,
 ) -> Result<MultiplexedConnection, RedisFailure> {
-    let client = client(settings)?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_push_sender(pushes);
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(|e| log_in_failure(settings, &e))?;
+    let mut connection = open(settings, &config).await?;
     let hello = Hello::ask(&settings.shown(), &mut connection).await?;
     judge(&settings.shown(), part, &hello)?;
     Ok(connection)
 }
 
+/// Connects and logs in, without a limit. Finds out whether TLS is what keeps it from that.
+pub(in crate::store::redis) async fn open(
+    settings: &RedisSettings,
+    config: &AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisFailure> {
+    let client = client(settings)?;
+    // Cancel-safe: neither has changed anything when it is given up.
+    let opened = tokio::select! {
+        biased;
+        opened = client.get_multiplexed_async_connection_with_config(config) => opened,
+        failure = other_encryption::found_without_tls(settings) => return Err(failure),
+    };
+    let error = match opened {
+        Ok(connection) => return Ok(connection),
+        Err(error) => error,
+    };
+    let may_be_tls = error.is_connection_dropped() || error.kind() == redis::ErrorKind::Parse;
+    if may_be_tls
+        && !error.is_connection_refusal()
+        && let Some(failure) = other_encryption::with_tls(settings).await
+    {
+        return Err(failure);
+    }
+    Err(log_in_failure(settings, &error))
+}
+
 /// Reads the password file and the CA file again, because both may have been replaced.
-pub(in crate::store::redis) fn client(settings: &RedisSettings) -> Result<Client, RedisFailure> {
+fn client(settings: &RedisSettings) -> Result<Client, RedisFailure> {
     let mut info = connection_info(&settings.endpoint);
     if let Some(path) = &settings.password_file {
         let password = std::fs::read_to_string(path).map_err(|e| {
@@ -134,10 +157,7 @@ fn install_crypto() {
     });
 }
 
-pub(in crate::store::redis) fn log_in_failure(
-    settings: &RedisSettings,
-    error: &RedisError,
-) -> RedisFailure {
+fn log_in_failure(settings: &RedisSettings, error: &RedisError) -> RedisFailure {
     let shown = settings.shown();
     if error.kind() == redis::ErrorKind::Parse {
         // What the client library says of it has several lines, and names bytes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
-use super::connect::{CONNECT_TIMEOUT, client, log_in_failure};
+use super::connect::{CONNECT_TIMEOUT, open};
 use super::hello::Hello;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{RedisSettings, StoreError};
@@ -38,14 +38,12 @@ impl Inspector {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(PATIENCE));
-        let client = client(settings)?;
-        let open = client.get_multiplexed_async_connection_with_config(&config);
-        match tokio::time::timeout(CONNECT_TIMEOUT, open).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, open(settings, &config)).await {
             Ok(Ok(connection)) => Ok(Self {
                 connection,
                 shown: settings.shown(),
             }),
-            Ok(Err(error)) => Err(log_in_failure(settings, &error).into()),
+            Ok(Err(failure)) => Err(failure.into()),
             Err(_) => Err(StoreError::unreachable(format!(
                 "no connection to {} within {CONNECT_TIMEOUT:?}",
                 settings.shown()

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::ground::tasks::SpawnBoxed as _;
-use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, client, log_in_failure};
+use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, open};
 use crate::store::redis::conn::hello::Hello;
 use crate::store::redis::conn::link::ServerSource;
 use crate::store::redis::failure::RedisFailure;
@@ -228,10 +228,7 @@ impl Sentinel {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(CONNECT_TIMEOUT));
-        let mut connection = client(&self.settings)?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|e| log_in_failure(&self.settings, &e))?;
+        let mut connection = open(&self.settings, &config).await?;
         let shown = self.settings.shown();
         if Hello::ask(&shown, &mut connection).await?.is_sentinel() {
             Ok(connection)
