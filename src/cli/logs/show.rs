@@ -67,10 +67,28 @@ pub(super) struct Printer {
     only: Option<StreamName>,
     out: BufWriter<Stdout>,
     for_terminal: bool,
-    /// How many bytes are missing here because the disk was too slow, and how many for another reason. They are
-    /// told with one remark each before what comes next.
+    missing: MissingOutput,
+}
+
+/// What is missing of the output since the last line that was printed: a run that floods has a note for each
+/// chunk, and there is one remark for all of them.
+#[derive(Debug, Default)]
+struct MissingOutput {
+    /// How many bytes are missing because the disk was too slow.
     too_slow: u64,
-    missing: u64,
+    /// How many are missing for another reason.
+    other: u64,
+}
+
+impl MissingOutput {
+    /// Returns the remarks on what is missing, and begins anew.
+    fn take_remarks(&mut self) -> Vec<String> {
+        let Self { too_slow, other } = std::mem::take(self);
+        let too_slow =
+            (too_slow > 0).then(|| format!("{}: the disk was too slow", missing(too_slow)));
+        let other = (other > 0).then(|| missing(other));
+        too_slow.into_iter().chain(other).collect()
+    }
 }
 
 impl Printer {
@@ -81,8 +99,7 @@ impl Printer {
             only,
             for_terminal: out.is_terminal(),
             out: BufWriter::new(out),
-            too_slow: 0,
-            missing: 0,
+            missing: MissingOutput::default(),
         }
     }
 
@@ -96,7 +113,7 @@ impl Printer {
             }
             OutputItem::Entry(_) => Ok(()),
             OutputItem::Missing(bytes) => {
-                self.missing += *bytes;
+                self.missing.other += *bytes;
                 Ok(())
             }
         }
@@ -164,7 +181,7 @@ impl Printer {
             return Ok(());
         };
         if let OutputNote::Dropped { bytes } = note {
-            self.too_slow += bytes;
+            self.missing.too_slow += bytes;
             return Ok(());
         }
         match text_of(&note) {
@@ -176,16 +193,9 @@ impl Printer {
         }
     }
 
-    /// What is missing since the last line: a run that floods has a note for each chunk.
     fn tell_missing(&mut self) -> io::Result<()> {
-        match std::mem::take(&mut self.too_slow) {
-            0 => {}
-            bytes => self.remark(&format!("{}: the disk was too slow", missing(bytes)))?,
-        }
-        match std::mem::take(&mut self.missing) {
-            0 => Ok(()),
-            bytes => self.remark(&missing(bytes)),
-        }
+        let remarks = self.missing.take_remarks();
+        remarks.iter().try_for_each(|remark| self.remark(remark))
     }
 
     /// A remark of cronlatch, which is not output of the command.
@@ -233,4 +243,50 @@ fn text_of(note: &OutputNote) -> Option<String> {
         } => format!("{outcome}: {reason}"),
         OutputNote::Ended { outcome, .. } => outcome.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    fn entry(origin: OutputOrigin, text: &[u8]) -> OutputItem<'_> {
+        OutputItem::Entry(OutputEntry {
+            at: Timestamp::EPOCH,
+            origin,
+            text,
+            end: LineEnd::Whole,
+        })
+    }
+
+    #[test]
+    fn adjoining_remarks_on_missing_output_are_summed() {
+        let mut printer = Printer::new(Form::Timestamps, Some(StreamName::Stderr));
+        let mut print = |item: OutputItem<'_>| {
+            printer.item(&item).expect("it can be printed");
+            (printer.missing.too_slow, printer.missing.other)
+        };
+        let dropped =
+            |bytes: u64| serde_json::to_vec(&OutputNote::Dropped { bytes }).expect("JSON");
+        assert_eq!(print(OutputItem::Missing(3)), (0, 3));
+        assert_eq!(print(entry(OutputOrigin::Note, &dropped(10))), (10, 3));
+        // A line that is not printed does not separate them.
+        assert_eq!(print(entry(OutputOrigin::Stdout, b"hidden")), (10, 3));
+        assert_eq!(print(entry(OutputOrigin::Note, &dropped(20))), (30, 3));
+        assert_eq!(print(OutputItem::Missing(4)), (30, 7));
+        let remarks = printer.missing.take_remarks();
+        let expected = [
+            "30 bytes of the output are missing here: the disk was too slow",
+            "7 bytes of the output are missing here",
+        ];
+        assert_eq!(remarks, expected);
+        assert_eq!(printer.missing.take_remarks(), Vec::<String>::new());
+        printer
+            .item(&OutputItem::Missing(1))
+            .expect("it can be printed");
+        printer
+            .item(&entry(OutputOrigin::Stderr, b""))
+            .expect("it can be printed");
+        assert_eq!(printer.missing.other, 0, "a line ends them");
+    }
 }
