@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cronlatch::store::{
-    Due, Finish, JobReport, LockId, Outcome, Record, Retention, Summary, relocate,
+    Due, Finish, JobReport, LockId, Outcome, Record, Retention, RunUsage, Summary, relocate,
 };
 
 use super::{LONG, Scene, Subject, eventually, run_id};
@@ -55,6 +55,10 @@ pub(crate) async fn the_ledger_knows_the_newest_verdicts(subject: &impl Subject)
         if let Some(record) = &mut finish.record {
             record.reason = Some(format!("100 %\tof\n{n}"));
             record.output_tail = Some("long".to_owned());
+            record.usage = Some(RunUsage {
+                cpu_ms: 7,
+                peak_memory_bytes: 1 << 20,
+            });
         }
         scene.finish(&finish).await;
     }

@@ -43,11 +43,12 @@ pub(in crate::store::redis) fn text(summary: &Summary) -> String {
     text
 }
 
-/// Returns the line of a record without its tag.
+/// Returns the line of a record without its tag. It has no output and no use of resources, as the rules
+/// demand (`protocol::summarize`).
 pub(super) fn line(pairs: &[(&str, String)]) -> String {
     let mut line = String::new();
     for (name, value) in pairs {
-        if *name != "output_tail" {
+        if !matches!(*name, "output_tail" | "usage") {
             line.extend(["\t", *name, "=", &escaped(value)]);
         }
     }

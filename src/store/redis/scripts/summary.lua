@@ -9,6 +9,8 @@ local FAILURES_NOTED = 4
 local LETTERS = { succeeded = 's', failed = 'f', timed_out = 't', lease_lost = 'l', stopped = 'x',
   interrupted = 'i', skipped = 'k', missed = 'm', unknown = 'u' }
 local ESCAPES = { ['%'] = '%25', ['\t'] = '%09', ['\n'] = '%0A', ['\r'] = '%0D' }
+-- Fields that only the history has.
+local HISTORY_ONLY = { output_tail = true, usage = true, ballot = true }
 local CHARACTERS = { ['%25'] = '%', ['%09'] = '\t', ['%0A'] = '\n', ['%0D'] = '\r' }
 
 local function load_summary(kept)
@@ -38,7 +40,7 @@ end
 local function summary_line(tag, record)
   local parts = { tag }
   for _, name in ipairs(RECORD) do
-    if record[name] and name ~= 'output_tail' and name ~= 'ballot' then
+    if record[name] and not HISTORY_ONLY[name] then
       parts[#parts + 1] = name .. '=' .. string.gsub(record[name], '[%%\t\n\r]', ESCAPES)
     end
   end

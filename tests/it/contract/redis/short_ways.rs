@@ -3,7 +3,8 @@
 
 use cronlatch::store::protocol::{self, Clock, Effect, FINISHED_KEPT, JobState, Past};
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Finish, FinishReply, Outcome, Record, Retention, StoreError, Summary,
+    Claim, ClaimReply, Due, Finish, FinishReply, Outcome, Record, Retention, RunUsage, StoreError,
+    Summary,
 };
 
 use super::{Redis, Scene, calls, reads, redis, store_on};
@@ -118,6 +119,12 @@ async fn many_runs_in_a_row_leave_the_summary_and_the_history_that_the_rules_nam
         let finish = job.ends_as(n, |record| match n % 8 {
             1 => record.reason = Some(format!("100 %\tof\r\n{n}")),
             3 => record.output_tail = Some("a line".to_owned()),
+            4 => {
+                record.usage = Some(RunUsage {
+                    cpu_ms: 7,
+                    peak_memory_bytes: 1 << 20,
+                });
+            }
             5 => record.outcome = Outcome::Failed,
             // It ended long before the one before it.
             7 => record.finished_at = Some(job.scene.at(n - 3)),
