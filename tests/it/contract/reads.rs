@@ -10,6 +10,7 @@ use cronlatch::store::{
 use cronlatch::time::Timestamp;
 
 use super::{LONG, SHORT, Scene, Subject, eventually, token};
+use crate::support::hosts::host_info;
 
 pub(crate) async fn a_record_comes_back_as_it_went_in(subject: &impl Subject) {
     let scene = Scene::new(subject).await;
@@ -157,23 +158,13 @@ pub(crate) async fn an_unknown_job_is_reported_as_such(subject: &impl Subject) {
 /// What a host of this name says of itself.
 pub(crate) fn host(name: &str, running: usize) -> HostInfo {
     HostInfo {
-        host: HostName::parse(name).unwrap(),
-        config: cronlatch::store::Fingerprint("c0ffee".into()),
-        version: "0.1.0".to_owned(),
         running,
-        pid: 42,
         draining: running == 0,
-        started_at: Timestamp::from_secs(1_700_000_000),
         clock_offset_ms: Some(-17),
-        lacks: None,
-        held_back: Vec::new(),
-        nodes: None,
-        waits: None,
-        clock_wrong: None,
-        up: None,
         namesake: (running == 0).then(|| "process 43".to_owned()),
         output: Some("/var/lib/cronlatch/output".to_owned()),
         http: Some("http://h:7171".to_owned()),
+        ..host_info(name)
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cronlatch::names::HostName;
-use cronlatch::store::{Fingerprint, HostInfo, NodeStanding, Outcome, Store};
+use cronlatch::store::{NodeStanding, Outcome, Store};
 use cronlatch::time::Timestamp;
 
 use super::{LONG, Scene, TTL, job, lock};
 use crate::contract::eventually;
+use crate::support::hosts::host_info;
 use crate::support::{Mode, Proxy, RedisServer};
 
 const RUNS: &str = "cronlatch:{l}:runs:j";
@@ -31,25 +31,7 @@ fn ballots(server: &RedisServer) -> Vec<(String, String)> {
 
 /// Says that a host lives, as a daemon does every few seconds.
 async fn announce(store: &dyn Store) {
-    let host = HostInfo {
-        host: HostName::parse("h").unwrap(),
-        config: Fingerprint("c".into()),
-        version: "0".to_owned(),
-        running: 0,
-        pid: 1,
-        draining: false,
-        started_at: Timestamp::now(),
-        clock_offset_ms: None,
-        lacks: None,
-        held_back: Vec::new(),
-        nodes: None,
-        waits: None,
-        clock_wrong: None,
-        up: None,
-        namesake: None,
-        output: None,
-        http: None,
-    };
+    let host = host_info("h");
     // A node may be away, and a busy machine late.
     drop(store.announce(&host, Duration::from_secs(30)).await);
 }

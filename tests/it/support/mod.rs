@@ -7,6 +7,7 @@ pub(crate) mod daemon;
 pub(crate) mod disk;
 pub(crate) mod faketime;
 pub(crate) mod fork;
+pub(crate) mod hosts;
 pub(crate) mod journald;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
