@@ -106,6 +106,28 @@ fn a_skip_names_the_run_that_held_the_lock() {
 }
 
 #[test]
+fn a_store_that_grants_nothing_yet_is_named_as_the_reason() {
+    let redis = RedisServer::builder().unmarked().start();
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: 'true' }}\n",
+        redis.url()
+    );
+    let daemon = Daemon::on("host", list).start();
+    let answer = wait_for("the host reports", || {
+        let said = daemon.ask(&["explain", "job", "--json"]).expect_code(0);
+        let answer = said.json_lines().remove(0);
+        answer["hosts"][0].is_object().then_some(answer)
+    });
+    assert_eq!(answer["hosts"][0]["decision"], "waits", "{answer:#}");
+    assert!(
+        answer["details"]
+            .to_string()
+            .contains("grants no locks until"),
+        "{answer:#}"
+    );
+}
+
+#[test]
 fn a_job_whose_hosts_match_no_live_host_is_not_called_unknown() {
     let list = "jobs:\n  - { name: job, every: 1m, command: 'true', hosts: [db-*] }\n";
     let mut daemon = Daemon::on("web1", list).start();

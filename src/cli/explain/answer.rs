@@ -26,7 +26,7 @@ pub(super) fn explain(facts: &OccurrenceFacts, at: Timestamp) -> Explanation {
             facts.host
         ));
     }
-    if let Some(why) = &facts.takes_no_writes {
+    if let Some(why) = &facts.grants_nothing {
         explanation
             .details
             .push(format!("nothing is claimed now: {why}"));

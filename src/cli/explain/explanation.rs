@@ -147,8 +147,9 @@ impl Explanation {
                 return;
             }
             Kind::Schedule | Kind::Manual => {
-                "the store was unreachable, the hosts were full (max_running) or busy, or `spread` \
-                 delayed their claims; the log of the host has more"
+                "the store was unreachable or granted nothing (it was new, or had lost data), the \
+                 hosts were full (max_running) or busy, or `spread` delayed their claims; the log of \
+                 the host has more"
             }
         };
         self.details

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cli::Failure;
+use crate::cli::status::recovering_until;
 use crate::config::{Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::store::{Fingerprint, HostReport, JobReport, Listing, Lock, Record, Store, StoreError};
@@ -32,8 +33,8 @@ pub(super) struct OccurrenceFacts {
     pub(super) open_neighbours: Vec<JobReport>,
     pub(super) listing: Listing,
     pub(super) hosts: Vec<HostReport>,
-    /// Why the store takes no writes, if it does not.
-    pub(super) takes_no_writes: Option<String>,
+    /// Why the store grants nothing now, if it does not.
+    pub(super) grants_nothing: Option<String>,
 }
 
 impl OccurrenceFacts {
@@ -69,8 +70,9 @@ impl OccurrenceFacts {
         for earlier in listing.other_locks(host, &job.lock_id()) {
             records.extend(store.history(name, &earlier, ALL).await?.records);
         }
+        let now = store.now().await?;
         Ok(Self {
-            now: store.now().await?,
+            now,
             host: host.clone(),
             config: list.fingerprint.clone(),
             keeps: list.history.records,
@@ -80,7 +82,7 @@ impl OccurrenceFacts {
             open_neighbours: store.jobs(&sharing).await?,
             listing,
             hosts: store.hosts().await?,
-            takes_no_writes: store.takes_no_writes().await,
+            grants_nothing: grants_nothing(store, &asked, (now, &list.jobs)).await,
             job,
         })
     }
@@ -101,4 +103,21 @@ impl OccurrenceFacts {
         };
         self.records.iter().find(of)
     }
+}
+
+/// Returns why the store grants nothing to this job now: it takes no writes, or may have lost data.
+async fn grants_nothing(
+    store: &dyn Store,
+    job: &[(JobName, Lock)],
+    (now, listed): (Timestamp, &[Arc<Job>]),
+) -> Option<String> {
+    if let Some(why) = store.takes_no_writes().await {
+        return Some(why);
+    }
+    // Other requests report what else is wrong.
+    let condition = store.condition(job).await.ok()?;
+    let until = recovering_until(&condition, now, listed)?;
+    Some(format!(
+        "the store is new, was restarted or lost data, and grants no locks until {until}"
+    ))
 }

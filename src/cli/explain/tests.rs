@@ -67,7 +67,7 @@ jobs:
         open_neighbours: Vec::new(),
         listing,
         hosts: ["a", "b"].map(|name| up(name, seen)).to_vec(),
-        takes_no_writes: None,
+        grants_nothing: None,
         job,
     }
     .with_config_of_hosts()
@@ -451,7 +451,15 @@ fn before_the_job_was_seen_nobody_ran_it() {
     );
     let mut unknown = facts("");
     unknown.report.last = None;
-    says(&at_half_past(&unknown), "the store does not know the job");
+    says(
+        &at_half_past(&unknown),
+        "the store does not know the job yet: a daemon with this list is up",
+    );
+    unknown.hosts.clear();
+    says(
+        &at_half_past(&unknown),
+        "the store does not know the job, because no daemon with it has reached",
+    );
 }
 
 #[test]

@@ -129,14 +129,14 @@ fn not_known(facts: &OccurrenceFacts, at: Timestamp) -> Option<Explanation> {
         let text = format!("nobody ran it: its `hosts` ({globs}) match no live host");
         return Some(begin(facts, at, ExplainAnswer::NoHost, text));
     }
-    let text = "nobody ran it: the store does not know the job, because no daemon with it has reached \
-                this store";
-    Some(begin(
-        facts,
-        at,
-        ExplainAnswer::BeforeFirstSeen,
-        text.to_owned(),
-    ))
+    let mut lists = facts.hosts.iter().map(|report| &report.info.config);
+    let why = if lists.any(|list| *list == facts.config) {
+        " yet: a daemon with this list is up, but has not registered it"
+    } else {
+        ", because no daemon with it has reached this store"
+    };
+    let text = format!("nobody ran it: the store does not know the job{why}");
+    Some(begin(facts, at, ExplainAnswer::BeforeFirstSeen, text))
 }
 
 /// The job did not count yet.

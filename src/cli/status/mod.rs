@@ -27,7 +27,7 @@ use crate::store::{HostReport, JobReport, KeyFault, Lock, Store, StoreError, Sto
 use crate::time::Timestamp;
 use check::CheckResult;
 use report::{HostStatus, JobStatus, NodeStatus, VanishedHost};
-pub(super) use report::{RunningStatus, StatusReport};
+pub(super) use report::{RunningStatus, StatusReport, recovering_until};
 use requests::RequestStatus;
 use watch::{Screen, WatchedStore};
 
@@ -232,7 +232,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         away: parts.away,
         takes_no_writes,
         lost_data_at: condition.lost_at,
-        recovering_until: report::recovering_until(&condition, now, jobs),
+        recovering_until: recovering_until(&condition, now, jobs),
         nodes: NodeStatus::all(&condition, now),
         hosts: HostStatus::all(&hosts, config, others),
         vanished: vanished.iter().map(VanishedHost::of).collect(),

@@ -50,7 +50,7 @@ pub(in crate::cli) struct StatusReport {
 }
 
 /// Until when nothing is granted after a loss of data: the loss plus the longest known TTL.
-pub(super) fn recovering_until(
+pub(in crate::cli) fn recovering_until(
     condition: &Condition,
     now: Timestamp,
     jobs: &[Arc<Job>],
