@@ -30,9 +30,17 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
     ("environment", "did you mean `env`?"),
     ("environmentfile", "did you mean `env_file`?"),
     ("dotenv", "did you mean `env_file`?"),
-    ("retries", "write `retry: { attempts: N }`"),
+    (
+        "retries",
+        "write `retry: { attempts: N }`: attempts in all, the first included",
+    ),
     ("attempts", "write `retry: { attempts: N }`"),
     ("retrypolicy", "write `retry: { attempts: N, delay: 10s }`"),
+    ("retrydelay", "write `retry: { attempts: N, delay: 10s }`"),
+    (
+        "retryinterval",
+        "write `retry: { attempts: N, delay: 10s }`",
+    ),
     (
         "backofflimit",
         "write `retry: { attempts: N }`: attempts in all, the first included",

@@ -127,6 +127,7 @@ fn the_words_of_people_and_of_other_tools_are_understood() {
         "{ name: j, every: 1h, command: x, on_overlap: false }",
         "{ name: j, every: 1h, command: x, concurrencyPolicy: Forbid }",
         "{ name: j, every: 1h, command: x, restartPolicy: OnFailure }",
+        "{ name: j, every: 1h, command: x, retries: 3, retry_delay: 1s }",
         "{ name: j, every: 1h, command: x, handlerOn: y }",
         "{ name: j, every: 1h, command: x, max_instances: 1 }",
         "{ name: j, every: 1h, command: x, description: y }",
