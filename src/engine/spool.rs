@@ -75,13 +75,22 @@ impl Spool {
     }
 
     fn named(host: &HostName, run: &str, settings: &StoreSettings) -> Self {
-        let store = settings.name_of_results();
-        let beside = match settings {
-            StoreSettings::Sqlite { path } => Some(path.clone()),
-            _ => match config::embedded_store() {
+        let (store, beside) = if let StoreSettings::Sqlite { path } = settings {
+            (settings.shown(), Some(path.clone()))
+        } else {
+            let embedded = match config::embedded_store() {
                 Ok(StoreSettings::Sqlite { path }) => Some(path),
                 Ok(_) | Err(_) => None,
-            },
+            };
+            let prefixes: Vec<_> = settings
+                .servers()
+                .iter()
+                .map(|s| s.prefix.as_str())
+                .collect();
+            (
+                format!("{}#{}", settings.shown(), prefixes.join(",")),
+                embedded,
+            )
         };
         let file = format!("{SPOOL_FILES}{host}+{}{run}.jsonl", short_digest(&store));
         Self {

@@ -49,7 +49,7 @@ fn state_directory(subject: &Subject) -> Option<(PathBuf, bool)> {
 }
 
 /// The same, whether or not it exists.
-pub(super) fn wanted_directory(subject: &Subject) -> Option<(PathBuf, bool)> {
+fn wanted_directory(subject: &Subject) -> Option<(PathBuf, bool)> {
     let (path, is_store) = match &subject.settings {
         StoreSettings::Sqlite { path } => (path.clone(), true),
         _ => match config::embedded_store() {

@@ -114,7 +114,6 @@ pub(crate) mod ids {
     pub(crate) const PLACE: Id = Id("store.place");
     pub(crate) const SPACE: Id = Id("disk.space");
     pub(crate) const STATE: Id = Id("disk.state");
-    pub(crate) const RESULTS: Id = Id("disk.results");
     pub(crate) const FILES: Id = Id("host.files");
     pub(crate) const PROCESSES: Id = Id("host.processes");
     pub(crate) const NAMES: Id = Id("host.names");

@@ -14,7 +14,6 @@
 //! | `namesakes`, `lists` | hosts whose name two daemons have, and hosts with another job list |
 //! | `clock`, `zone` | the clocks and the time zone data of this host |
 //! | `containment`, `limits`, `secrets`, `disk` | this host: processes, limits, files, space |
-//! | `undelivered` | results that are kept for another store |
 //! | `variables` | variables of the list that are not set |
 
 mod clock;
@@ -38,7 +37,6 @@ mod secrets;
 mod sentinels;
 mod servers;
 mod subject;
-mod undelivered;
 mod variables;
 mod zone;
 
@@ -107,12 +105,11 @@ fn look_at_host(subject: &Subject) -> Vec<Finding> {
     found
 }
 
-/// Looks at what this host has for the list: limits, a directory to write to, and what an earlier
-/// daemon has left there. Quick, and needs no store.
+/// Looks at what this host has for the list: limits, and a directory to write to. Quick, and
+/// needs no store.
 pub(crate) fn look_at_means(subject: &Subject) -> Vec<Finding> {
     let mut found = limits::look(subject);
     found.extend(disk::writable(subject));
-    found.extend(undelivered::look(subject));
     found
 }
 

@@ -102,17 +102,6 @@ impl StoreSettings {
         }
     }
 
-    /// Returns the name under which undelivered results of the store are kept: [`Self::shown`], and the prefixes of
-    /// the keys, which tell two stores of one server apart.
-    pub(crate) fn name_of_results(&self) -> String {
-        if let Self::Sqlite { .. } = self {
-            return self.shown();
-        }
-        let servers = self.servers();
-        let prefixes: Vec<_> = servers.iter().map(|s| s.prefix.as_str()).collect();
-        format!("{}#{}", self.shown(), prefixes.join(","))
-    }
-
     /// Sets the CA file of every server and Sentinel with TLS. Returns whether there is any.
     pub fn set_ca_file(&mut self, path: &Path) -> bool {
         let sentinels = match self {

@@ -5,9 +5,7 @@ use nix::sys::signal::Signal;
 
 use super::{has, records, wait_record};
 use crate::support::daemon::{self, spool_file};
-use crate::support::{
-    Daemon, Proxy, RedisServer, RunLog, command, faketime, proxy::Mode, wait_until,
-};
+use crate::support::{Daemon, Proxy, RedisServer, RunLog, faketime, proxy::Mode, wait_until};
 
 fn one_job(extra: &str, command: &str) -> String {
     format!("{extra}\njobs:\n  - {{ name: job, every: 1s, command: '{command}' }}\n")
@@ -221,60 +219,6 @@ fn a_verdict_that_cannot_be_delivered_is_delivered_by_the_next_start() {
     let record = wait_record(&mut second, "job", "the run's", |r| r["run_id"] == *run_id);
     assert_eq!(record["outcome"], "succeeded");
     wait_until("the spool is empty", || !kept());
-}
-
-#[test]
-fn results_for_a_store_that_the_list_no_longer_uses_are_reported_with_their_file() {
-    let (former, redis) = (RedisServer::start(), RedisServer::start());
-    let proxy = Proxy::to(former.port());
-    let (log, dir) = (RunLog::new(), tempfile::tempdir().expect("a directory"));
-    let state = dir.path().display().to_string();
-    let on = |store: &str, command: &str| {
-        let extra = format!("store: {store}\ndefaults: {{ on_store_down: run }}");
-        Daemon::on("host", one_job(&extra, command)).env("STATE_DIRECTORY", state.clone())
-    };
-    let former_url = former.url_via(proxy.port());
-    let mut first = on(&former_url, &log.job("0")).start();
-    proxy.set(Mode::Refuse);
-    first.wait_until("a result is kept", |_| {
-        spool_file(dir.path(), "host").is_some()
-    });
-    assert_eq!(first.terminate().code(), Some(0));
-    let file = spool_file(dir.path(), "host").expect("results were kept");
-    let text = std::fs::read_to_string(&file).expect("it can be read");
-    let results = text
-        .lines()
-        .filter(|line| !line.contains("\"record\":null"));
-    let found = format!("results of {}", counted(results.count()));
-
-    let mut second = on(&redis.url(), "true").start();
-    let file = file.display().to_string();
-    let report = ["WARN", &file, &found, &former_url, "disk.results"];
-    second.wait_log(&report);
-    second.wait_log(&["started job="]);
-    assert!(second.terminate().success());
-    assert_eq!(second.lines_with(&report), 1);
-    let reported = |store: &str| {
-        let mut doctor = command::command(command::BINARY);
-        doctor.args(["doctor", "--host", "host", "--json", "--store", store]);
-        doctor.env("STATE_DIRECTORY", dir.path());
-        let report = command::output(doctor).json_lines().remove(0);
-        let findings = report["findings"].as_array().expect("a list").iter();
-        let subjects = findings.filter(|it| it["id"] == "disk.results");
-        subjects
-            .map(|it| it["subject"].to_string())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(reported(&redis.url()), [format!("\"{file}\"")]);
-    // A daemon delivers those for its own store.
-    assert_eq!(reported(&former_url), [""; 0]);
-}
-
-fn counted(runs: usize) -> String {
-    match runs {
-        1 => "1 run".to_owned(),
-        n => format!("{n} runs"),
-    }
 }
 
 #[test]
