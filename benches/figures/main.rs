@@ -5,6 +5,7 @@
 
 mod burst;
 mod claim;
+mod crowd;
 mod idle;
 mod latency;
 mod mark;

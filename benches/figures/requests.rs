@@ -26,11 +26,16 @@ pub(crate) fn lease(n: usize) -> Result<(Claim, Renewal), String> {
     Ok((claim, renewal))
 }
 
-/// The claim and the finish of the job's `n`th occurrence, all of them in the past.
+/// The claim and the finish of the `n`th occurrence of the job `bench`, all of them in the past.
 pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
-    let job = JobName::parse("bench").map_err(|e| e.to_string())?;
+    occurrence_of("bench", n)
+}
+
+/// The same of this job.
+pub(crate) fn occurrence_of(job: &str, n: i64) -> Result<(Claim, Finish), String> {
+    let lock = Lock::named(&LockName::parse(job).map_err(|e| e.to_string())?);
+    let job = JobName::parse(job).map_err(|e| e.to_string())?;
     let host = HostName::parse("bench").map_err(|e| e.to_string())?;
-    let lock = Lock::named(&LockName::parse("bench").map_err(|e| e.to_string())?);
     let run_id = RunId::new();
     let token = Token::new(&host, &run_id);
     let at = |n| Timestamp::from_secs(1_700_000_000 + n);

@@ -4,6 +4,7 @@
 use cronlatch::store::{self, Claim, ClaimReply, Finish, RunStatus, Store};
 
 use crate::claim::granted_with;
+use crate::crowd;
 use crate::requests::occurrence;
 use crate::say;
 use crate::surroundings::{Redis, runtime};
@@ -43,9 +44,13 @@ pub(crate) fn measure() -> Result<(), String> {
         show("claim granted", took.granted, 20.0);
         show("claim of a run", took.running, 6.0);
         show("claim decided", took.decided, 6.0);
+        show("asked: running", took.asked_running, 6.0);
+        show("asked: decided", took.asked_decided, 6.0);
+        show("asked in vain", took.asked_in_vain, 6.0);
         show("finish", took.finish, 15.0);
-        Ok(())
-    })
+        Ok::<_, String>(())
+    })?;
+    crowd::measure()
 }
 
 /// Microseconds inside the server, of all rounds together.
@@ -54,6 +59,10 @@ struct Took {
     granted: f64,
     running: f64,
     decided: f64,
+    /// The question before a claim: while the job runs, afterwards, and before anybody has claimed.
+    asked_running: f64,
+    asked_decided: f64,
+    asked_in_vain: f64,
     finish: f64,
 }
 
@@ -73,16 +82,22 @@ impl Took {
         };
         let (second, third) = (other()?, other()?);
         server.reset().await?;
+        let known = store.already_claimed(&second).await.map_err(failed)?;
+        self.asked_in_vain += server.spent().await?;
+        expect(&known, known.is_none())?;
         let reply = store.claim(&claim).await.map_err(failed)?;
         self.granted += server.spent().await?;
         expect(&reply, granted_with(&reply, &mut finish))?;
         let reply = store.claim(&second).await.map_err(failed)?;
         self.running += server.spent().await?;
-        let runs = ClaimReply::AlreadyClaimed(RunStatus::Decided);
+        let is_running = |status: &RunStatus| *status != RunStatus::Decided;
         expect(
             &reply,
-            matches!(reply, ClaimReply::AlreadyClaimed(_)) && reply != runs,
+            matches!(&reply, ClaimReply::AlreadyClaimed(status) if is_running(status)),
         )?;
+        let known = store.already_claimed(&second).await.map_err(failed)?;
+        self.asked_running += server.spent().await?;
+        expect(&known, known.as_ref().is_some_and(is_running))?;
         store.finish(&finish).await.map_err(failed)?;
         self.finish += server.spent().await?;
         let reply = store.claim(&third).await.map_err(failed)?;
@@ -90,28 +105,31 @@ impl Took {
         expect(
             &reply,
             reply == ClaimReply::AlreadyClaimed(RunStatus::Decided),
-        )
+        )?;
+        let known = store.already_claimed(&third).await.map_err(failed)?;
+        self.asked_decided += server.spent().await?;
+        expect(&known, known == Some(RunStatus::Decided))
     }
 }
 
-fn expect(reply: &ClaimReply, as_wanted: bool) -> Result<(), String> {
+fn expect(reply: &impl std::fmt::Debug, as_wanted: bool) -> Result<(), String> {
     as_wanted
         .then_some(())
         .ok_or_else(|| format!("not the reply that is measured: {reply:?}"))
 }
 
 /// Asks the server how long its scripts took.
-struct Server(redis::aio::MultiplexedConnection);
+pub(crate) struct Server(pub(crate) redis::aio::MultiplexedConnection);
 
 impl Server {
-    async fn reset(&mut self) -> Result<(), String> {
+    pub(crate) async fn reset(&mut self) -> Result<(), String> {
         let mut command = redis::cmd("CONFIG");
         let done = command.arg("RESETSTAT").query_async(&mut self.0);
         done.await.map_err(|e| e.to_string())
     }
 
     /// The microseconds of all script calls since the last look.
-    async fn spent(&mut self) -> Result<f64, String> {
+    pub(crate) async fn spent(&mut self) -> Result<f64, String> {
         let stats: String = redis::cmd("INFO")
             .arg("commandstats")
             .query_async(&mut self.0)
@@ -130,6 +148,21 @@ impl Server {
         };
         let all: Vec<f64> = stats.lines().filter_map(of).collect();
         Ok(all.iter().sum())
+    }
+
+    /// The seconds of processor time that the thread which runs commands has had so far.
+    pub(crate) async fn processor(&mut self) -> Result<f64, String> {
+        let stats: String = redis::cmd("INFO")
+            .arg("cpu")
+            .query_async(&mut self.0)
+            .await
+            .map_err(|e| e.to_string())?;
+        let of = |line: &str| {
+            let (name, seconds) = line.split_once(':')?;
+            let is_main = name.starts_with("used_cpu_") && name.ends_with("_main_thread");
+            seconds.trim().parse().ok().filter(|_: &f64| is_main)
+        };
+        Ok(stats.lines().filter_map(of).sum())
     }
 
     async fn floor(&mut self) -> Result<f64, String> {

@@ -12,7 +12,7 @@ use crate::store::{
     Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
     Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
     PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    RequestReply, Returned, Seen, Settle, Store, StoreError, StoreNodes,
+    RequestReply, Returned, RunStatus, Seen, Settle, Store, StoreError, StoreNodes,
 };
 use crate::time::Timestamp;
 
@@ -46,6 +46,11 @@ impl MeasuredStore {
 impl Store for MeasuredStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         self.measured("claim", self.store.claim(claim)).await
+    }
+
+    async fn already_claimed(&self, claim: &Claim) -> Result<Option<RunStatus>, StoreError> {
+        self.measured("read", self.store.already_claimed(claim))
+            .await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {

@@ -7,7 +7,7 @@
 //! long, is left to its users.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use super::retry::{RetryPace, retry};
@@ -34,6 +34,8 @@ pub(crate) struct Claimant {
     /// What the job's history keeps; 0 for a bare lock.
     keep: Retention,
     state: Arc<AtomicU8>,
+    /// Whether the store is asked for another host's claim before the first copy is sent.
+    asks_first: Arc<AtomicBool>,
 }
 
 /// The reply to one copy of a claim.
@@ -59,7 +61,16 @@ impl Claimant {
             claim: Arc::new(claim),
             keep,
             state: Arc::default(),
+            asks_first: Arc::default(),
         }
+    }
+
+    /// Has the store asked whether another host has claimed the occurrence, before the first copy is sent.
+    /// That saves the store time if the claim would probably be refused; otherwise it costs a round trip.
+    #[must_use]
+    pub(crate) fn asking_first(mut self) -> Self {
+        self.asks_first = Arc::new(AtomicBool::new(true));
+        self
     }
 
     /// The claim.
@@ -71,6 +82,13 @@ impl Claimant {
     ///
     /// A claim that was granted stays in doubt until [`hand_over`](Self::hand_over).
     pub(crate) async fn send(&self, store: &dyn Store) -> Result<CopyReply, StoreError> {
+        // Once: the answer is right only while no copy was sent.
+        if self.asks_first.swap(false, Ordering::AcqRel)
+            && self.state.load(Ordering::Acquire) == CLEAR
+            && let Some(status) = store.already_claimed(&self.claim).await?
+        {
+            return Ok(CopyReply::Refused(ClaimReply::AlreadyClaimed(status)));
+        }
         let Some(before) = self.begin() else {
             return Ok(CopyReply::NotSent);
         };

@@ -134,6 +134,9 @@ impl Lane {
             self.told_early = Some(occ.at);
             self.report(shared, occ.at, OccurrenceNotice::ClockAhead(left));
         }
+        if occ.is_current() {
+            self.rivals.early();
+        }
         let after = match occ.origin {
             Origin::Lane => left.min(EARLY_POLL),
             Origin::Head | Origin::Watch => left,
@@ -266,6 +269,9 @@ impl Lane {
             self.may_have_missed_run = false;
         }
         self.ahead = LedgerAheadReport::NotReported;
+        if occ.is_current() {
+            self.rivals.won();
+        }
         self.notes.learn_resumed(shared.now.utc);
         self.running += 1;
         shared.act(Action::Start {
@@ -316,6 +322,9 @@ impl Lane {
     }
 
     fn already_claimed(&mut self, shared: &mut Shared, occ: &Occurrence, status: RunStatus) {
+        if occ.is_current() {
+            self.rivals.lost();
+        }
         match status {
             RunStatus::Running {
                 by,

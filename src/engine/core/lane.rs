@@ -7,6 +7,7 @@ use super::event::{Action, ClaimId, ClaimSpec, JobIx, OccurrenceNotice};
 use super::occurrence::{Aim, NotClaimed, Notes, Occurrence, Origin};
 use super::open_run::OpenRunWatch;
 use super::policy::Policy;
+use super::rivals::Rivals;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
 use crate::config::OnStoreDown;
 use crate::store::{Head, Kind};
@@ -124,6 +125,7 @@ pub(super) struct Lane {
     pub(super) needs_ledger_sync: bool,
     /// Whether the log reports that the ledger is ahead of the store's clock.
     pub(super) ahead: LedgerAheadReport,
+    pub(super) rivals: Rivals,
     /// The occurrence for which the log already reports that this host's clock is ahead.
     pub(super) told_early: Option<Timestamp>,
     /// The newest occurrence that the lane has handled.
@@ -155,6 +157,7 @@ impl Lane {
             registration: RegistrationState::Pending,
             needs_ledger_sync: false,
             ahead: LedgerAheadReport::NotReported,
+            rivals: Rivals::default(),
             told_early: None,
             seen_until: None,
             decided_until: None,
@@ -285,6 +288,7 @@ impl Lane {
             self.park(shared, claim, occ);
             return;
         }
+        let asks_first = self.asks_first(shared.now.utc, &occ);
         shared.act(Action::Claim(ClaimSpec {
             job: self.job,
             claim,
@@ -298,6 +302,7 @@ impl Lane {
             late: occ.late,
             lead: self.lead(&occ),
             terms: self.policy.terms(occ.deadline),
+            asks_first,
         }));
         self.returned_meanwhile = false;
         self.phase = Phase::Claiming {
@@ -305,6 +310,12 @@ impl Lane {
             occ: Box::new(occ),
             placed,
         };
+    }
+
+    /// Whether the store is asked first if another host has claimed an occurrence.
+    fn asks_first(&mut self, now: Timestamp, occ: &Occurrence) -> bool {
+        let is_ahead = now < self.policy.not_before(occ.at);
+        occ.is_current() && self.rivals.ask_first(is_ahead) && occ.gap.is_none()
     }
 
     /// Returns when this host claims an occurrence (`spread`): always before its deadline and

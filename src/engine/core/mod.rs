@@ -17,6 +17,7 @@ mod outage;
 mod parked;
 mod policy;
 mod reload;
+mod rivals;
 mod shared;
 mod waiting;
 mod watch;

@@ -20,7 +20,7 @@ use crate::names::{RunId, Token};
 use crate::notify::RunBegan;
 use crate::observe::run_log;
 use crate::run::{Assignment, Authority, RunControl, Tools};
-use crate::store::{Claim, Claimant, Finish, Grant, Kind, Settle};
+use crate::store::{Claimant, Finish, Grant, Kind, Settle};
 use crate::time::{BootInstant, Timestamp};
 
 /// A claim that is out: no copy of it has a reply yet.
@@ -109,9 +109,15 @@ impl Daemon {
             return;
         };
         let (token, run_id) = self.new_run();
-        let (place, id) = (spec.job, spec.claim);
+        let (place, id, asks_first) = (spec.job, spec.claim, spec.asks_first);
         let claim = self.requests(job).claim(spec, token, run_id);
-        self.send(place, id, claim);
+        let claimant = Claimant::new(claim, self.settings.history);
+        let claimant = if asks_first {
+            claimant.asking_first()
+        } else {
+            claimant
+        };
+        self.send(place, id, claimant);
     }
 
     fn drops(&mut self, spec: DropSpec) {
@@ -120,11 +126,11 @@ impl Daemon {
         };
         let (token, run_id) = self.new_run();
         let claim = self.requests(job).drops(spec.answer, token, run_id);
-        self.send(spec.job, spec.claim, claim);
+        let claimant = Claimant::new(claim, self.settings.history);
+        self.send(spec.job, spec.claim, claimant);
     }
 
-    fn send(&mut self, place: JobIx, id: ClaimId, claim: Claim) {
-        let claimant = Claimant::new(claim, self.settings.history);
+    fn send(&mut self, place: JobIx, id: ClaimId, claimant: Claimant) {
         let sending = self.link.clone().claim(place, id, claimant.clone());
         let sender = tasks::spawn(sending).abort_handle();
         let out = OutstandingClaim {

@@ -8,16 +8,19 @@ use super::{Claimant, CopyReply};
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::stub::stub_store;
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, IfPaused, Lock, StoreError,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, IfPaused, Lock, RunStatus, StoreError,
 };
 use crate::time::Timestamp;
 
 type Reply = Result<ClaimReply, StoreError>;
+type Known = Result<Option<RunStatus>, StoreError>;
 
 /// Gives these replies to claims, then none, and keeps the tokens of the finishes.
 #[derive(Debug, Default)]
 struct ScriptedClaims {
     replies: Mutex<VecDeque<Reply>>,
+    /// The answers to the question whether another host has claimed the occurrence, then none.
+    known: Mutex<VecDeque<Known>>,
     finished: Mutex<Vec<Token>>,
 }
 
@@ -51,6 +54,13 @@ stub_store! {
             let reply = self.replies.lock().expect("no test panics").pop_front();
             match reply {
                 Some(reply) => reply,
+                None => std::future::pending().await,
+            }
+        }
+        async fn already_claimed(&self, _: &Claim) -> Known {
+            let known = self.known.lock().expect("no test panics").pop_front();
+            match known {
+                Some(known) => known,
                 None => std::future::pending().await,
             }
         }
@@ -156,4 +166,70 @@ async fn a_claim_given_up_while_a_copy_is_under_way_is_cancelled_whatever_its_re
     claimant.cancel(&*store).await;
     let finished = store.finished.lock().expect("no test panics").clone();
     assert_eq!(finished, std::slice::from_ref(&claimant.claim().token));
+}
+
+const DECIDED: ClaimReply = ClaimReply::AlreadyClaimed(RunStatus::Decided);
+
+fn knowing(known: Known, replies: impl IntoIterator<Item = Reply>) -> ScriptedClaims {
+    ScriptedClaims {
+        known: Mutex::new([known].into()),
+        ..store(replies)
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_not_sent_if_the_store_knows_of_another_hosts() {
+    let store = knowing(Ok(Some(RunStatus::Decided)), []);
+    let claimant = claimant(manual()).asking_first();
+    let reply = claimant.send(&store).await.expect("a reply");
+    assert_eq!(reply, CopyReply::Refused(DECIDED));
+    assert_eq!(claimant.give_up(), None, "nothing to cancel");
+}
+
+#[tokio::test]
+async fn a_claim_of_which_the_store_knows_nothing_is_sent() {
+    let store = knowing(Ok(None), [GRANTED]);
+    let claimant = claimant(manual()).asking_first();
+    let reply = claimant.send(&store).await.expect("a reply");
+    assert!(matches!(reply, CopyReply::Granted { .. }), "{reply:?}");
+}
+
+#[tokio::test]
+async fn only_a_claim_that_was_never_sent_is_asked_about_and_only_once() {
+    // A further question would have no answer.
+    let no_answer = || Err(StoreError::unreachable("no answer".to_owned()));
+    for (known, replies) in [
+        (Ok(None), vec![no_reply(), REFUSED]),
+        (no_answer(), vec![REFUSED]),
+    ] {
+        let store = knowing(known, replies);
+        let claimant = claimant(manual()).asking_first();
+        assert!(claimant.send(&store).await.is_err());
+        let reply = claimant.send(&store).await.expect("a reply");
+        assert_eq!(reply, CopyReply::Refused(ClaimReply::Finished));
+    }
+    let silent = store([REFUSED]);
+    let reply = claimant(manual()).send(&silent).await.expect("a reply");
+    assert_eq!(reply, CopyReply::Refused(ClaimReply::Finished));
+}
+
+#[tokio::test]
+async fn a_claim_given_up_before_it_is_asked_about_is_neither_asked_about_nor_sent() {
+    let store = store([]);
+    let claimant = claimant(manual()).asking_first();
+    assert_eq!(claimant.give_up(), None);
+    let late = claimant
+        .send(&store)
+        .await
+        .expect("nothing is asked or sent");
+    assert_eq!(late, CopyReply::NotSent);
+}
+
+#[tokio::test]
+async fn a_claim_given_up_during_the_question_has_nothing_to_cancel() {
+    let store = store([GRANTED]);
+    let claimant = claimant(manual()).asking_first();
+    let sending = tokio::time::timeout(Duration::from_millis(1), claimant.send(&store)).await;
+    assert!(sending.is_err(), "no answer comes");
+    assert_eq!(claimant.give_up(), None);
 }

@@ -95,6 +95,7 @@ fn command(name: &str, script: &str, call: &Call) -> Cmd {
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) claim: Script,
+    pub(super) already_claimed: Script,
     pub(super) renew: Script,
     pub(super) reassert: Script,
     pub(super) finish: Script,
@@ -150,6 +151,8 @@ impl Scripts {
                 SUMMARY,
                 include_str!("scripts/claim.lua"),
             ]),
+            // Needs none of the common parts.
+            already_claimed: Script::of(&["#!lua", include_str!("scripts/already_claimed.lua")]),
             renew: Script::new(AllowOom, &[], include_str!("scripts/renew.lua")),
             reassert: Script::new(AllowOom, all, include_str!("scripts/reassert.lua")),
             finish: Script::of(&[

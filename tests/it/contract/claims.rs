@@ -96,6 +96,65 @@ pub(crate) async fn the_loser_learns_who_runs_it(subject: &impl Subject) {
     assert!(remaining > LONG / 2 && remaining <= LONG, "{remaining:?}");
 }
 
+pub(crate) async fn who_asks_first_learns_what_the_claim_would_reply(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    let ask = async |claim: &Claim| {
+        let known = subject.another().already_claimed(claim).await;
+        known.expect("the store answers")
+    };
+    let learns = async |claim: &Claim| {
+        let known = ask(claim).await;
+        assert_eq!(known.is_some(), subject.answers_first(), "{known:?}");
+        let reply = scene.send(claim).await;
+        match (known, reply) {
+            (None, reply) => assert!(matches!(reply, ClaimReply::AlreadyClaimed(_)), "{reply:?}"),
+            (
+                Some(RunStatus::Running {
+                    by,
+                    run_id,
+                    attempt,
+                    remaining,
+                }),
+                ClaimReply::AlreadyClaimed(RunStatus::Running {
+                    by: claimed_by,
+                    run_id: run,
+                    attempt: nth,
+                    remaining: left,
+                }),
+            ) => {
+                assert_eq!((by, run_id, attempt), (claimed_by, run, nth));
+                assert!(remaining >= left && left > LONG / 2 && remaining <= LONG);
+            }
+            (Some(known), reply) => assert_eq!(reply, ClaimReply::AlreadyClaimed(known)),
+        }
+    };
+    let first = scene.claim("a", 1);
+    assert_eq!(ask(&first).await, None, "nobody has claimed it");
+    Scene::granted(&scene.send(&first).await);
+    learns(&scene.claim("b", 1)).await;
+    let next = scene.claim("c", 2);
+    assert_eq!(
+        ask(&next).await,
+        None,
+        "the lock is held, but it is undecided"
+    );
+    assert_eq!(ask(&scene.bare("d")).await, None);
+    scene.finish(&scene.success("a", 1)).await;
+    learns(&scene.claim("e", 1)).await;
+    assert_eq!(ask(&next).await, None);
+    Scene::granted(&scene.send(&next).await);
+    // It is not the newest any more.
+    assert_eq!(ask(&scene.claim("f", 1)).await, None);
+    let manual = Claim {
+        what: ClaimTarget::Manual {
+            job: scene.job.clone(),
+            if_paused: IfPaused::Refuse,
+        },
+        ..scene.bare("g")
+    };
+    assert_eq!(ask(&manual).await, None);
+}
+
 pub(crate) async fn an_early_claim_is_told_how_long_to_wait_and_leaves_no_trace(
     subject: &impl Subject,
 ) {

@@ -29,6 +29,7 @@ macro_rules! contract {
                 a_copy_of_a_claim_that_arrives_after_its_finish_is_not_granted,
                 a_claim_cancelled_before_it_arrives_is_not_granted,
                 the_loser_learns_who_runs_it,
+                who_asks_first_learns_what_the_claim_would_reply,
                 an_early_claim_is_told_how_long_to_wait_and_leaves_no_trace,
                 a_claim_ahead_of_its_instant_is_granted_for_it,
                 before_its_instant_a_claim_finds_a_held_lock_and_decides_nothing,
@@ -237,6 +238,11 @@ pub(crate) trait Subject: Send + Sync {
     /// In how many places the store keeps a history, each by itself.
     fn copies(&self) -> usize {
         1
+    }
+
+    /// Whether the store answers a question about another host's claim, and does not leave it to the claim.
+    fn answers_first(&self) -> bool {
+        true
     }
 
     /// Whether the store can lose its data.

@@ -1,5 +1,6 @@
 //! The contract on Redis: a server of its own for each case.
 
+mod already_claimed;
 mod short_ways;
 
 use std::sync::Arc;

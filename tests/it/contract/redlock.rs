@@ -85,6 +85,10 @@ impl Subject for Redlock {
         store_on(&self.servers)
     }
 
+    fn answers_first(&self) -> bool {
+        false
+    }
+
     fn copies(&self) -> usize {
         self.servers.len()
     }

@@ -51,6 +51,10 @@ impl Subject for Sqlite {
         open_at(self.path.clone())
     }
 
+    fn answers_first(&self) -> bool {
+        false
+    }
+
     fn loses_data(&self) -> bool {
         false
     }

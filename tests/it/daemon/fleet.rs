@@ -5,7 +5,8 @@ use crate::support::{Daemon, RedisServer, RunLog, wait_until};
 
 use super::{assert_no_silence, records};
 
-fn three_hosts_run_each_occurrence_once(store: &str) {
+/// `until` must hold before the hosts stop.
+fn three_hosts_run_each_occurrence_once(store: &str, until: impl Fn() -> bool) {
     let log = RunLog::new();
     let jobs = format!(
         "\
@@ -28,6 +29,7 @@ jobs:
     wait_until("four runs have ended", || {
         log.entries().iter().filter(|entry| entry.ended).count() >= 4
     });
+    wait_until("the store has what it should", until);
     for host in &mut hosts {
         assert_eq!(host.terminate().code(), Some(0));
     }
@@ -46,17 +48,28 @@ jobs:
     );
 }
 
+/// Whether a host has asked the server if another one had claimed an occurrence.
+fn was_asked(redis: &RedisServer) -> bool {
+    let script = include_str!("../../../src/store/redis/scripts/already_claimed.lua");
+    let lines = script.lines().map(str::trim_start);
+    let lines = lines.map(|line| if line.starts_with("--") { "" } else { line });
+    let text = format!("#!lua\n{}", lines.collect::<Vec<_>>().join("\n"));
+    let digest = ::redis::Script::new(&text).get_hash().to_owned();
+    let known = redis.command(&["SCRIPT", "EXISTS", &digest]);
+    ::redis::from_redis_value(known).is_ok_and(|known: Vec<bool>| known == [true])
+}
+
 #[test]
-fn three_hosts_on_one_redis_run_each_occurrence_once() {
+fn three_hosts_on_one_redis_run_each_occurrence_once_and_ask_before_they_claim() {
     let redis = RedisServer::start();
-    three_hosts_run_each_occurrence_once(&redis.url());
+    three_hosts_run_each_occurrence_once(&redis.url(), || was_asked(&redis));
 }
 
 #[test]
 fn three_daemons_on_one_file_run_each_occurrence_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("shared.db");
-    three_hosts_run_each_occurrence_once(&format!("sqlite:{}", path.display()));
+    three_hosts_run_each_occurrence_once(&format!("sqlite:{}", path.display()), || true);
 }
 
 #[test]

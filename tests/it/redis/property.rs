@@ -271,7 +271,10 @@ impl Both {
         Some(match step {
             Step::Claim(asked) => {
                 self.ask(asked, clock.utc());
-                self.claim(self.claims.len() - 1, clock).await
+                let index = self.claims.len() - 1;
+                let (known_real, known_plain) = self.already_claimed(index, clock).await;
+                let (real, plain) = self.claim(index, clock).await;
+                (known_real + &real, known_plain + &plain)
             }
             Step::Resend(claim) => self.claim(self.index(*claim)?, clock).await,
             Step::Finish {
@@ -388,6 +391,31 @@ impl Both {
         (
             self.real.claim_reply(self.frame.now, &real),
             self.plain.claim_reply(self.frame.now, &plain),
+        )
+    }
+
+    /// What both sides know of another host's claim before this one is sent. It must be what they reply to
+    /// the claim, and leave no trace.
+    async fn already_claimed(&mut self, index: usize, clock: Clock) -> (String, String) {
+        let (real, plain, job) = self.claims[index].clone();
+        let known = (job.as_ref()).and_then(|job| self.model.kept.jobs.get(job)?.as_ref());
+        let real = self.store.already_claimed(&real).await;
+        let real = real.expect("the store answers");
+        // The store is asked only for the newest occurrence, and where hosts exclude each other.
+        let is_asked = match (&plain.what, known) {
+            (ClaimTarget::Occurrence { due, .. }, Some(job)) => {
+                self.lock.exclusive && due.scheduled_at == job.last
+            }
+            _ => false,
+        };
+        let plain = protocol::settled(&self.model.kept.lock, known, clock, &plain);
+        let mut shown = |reply: Option<ClaimReply>| match reply {
+            Some(reply) => format!("[{}] ", self.real.claim_reply(self.frame.now, &reply)),
+            None => String::new(),
+        };
+        (
+            shown(real.map(ClaimReply::AlreadyClaimed)),
+            shown(plain.filter(|_| is_asked)),
         )
     }
 

@@ -84,6 +84,84 @@ fn an_early_reply_is_followed_by_a_claim_at_the_instant() {
     assert_ne!(again.claim, spec.claim);
 }
 
+/// The claim of the occurrence `n` periods of ten seconds after the start, so many milliseconds from its instant.
+fn claim_of(core: &mut Core, n: i64, from: i64) -> ClaimSpec {
+    let at = secs(1000 + 10 * n);
+    claim(&core.handle(now(10_000 * n + from), Event::Due { job: JOB, at }))
+}
+
+/// The actions that follow from a reply to this claim.
+fn replied(core: &mut Core, at: i64, spec: &ClaimSpec, reply: ClaimReply) -> Vec<Action> {
+    let claim = spec.claim;
+    core.handle(
+        now(at),
+        Event::Replied {
+            job: JOB,
+            claim,
+            reply,
+        },
+    )
+}
+
+const DECIDED: ClaimReply = ClaimReply::AlreadyClaimed(RunStatus::Decided);
+
+#[test]
+fn the_store_is_asked_first_ahead_of_an_instant_while_other_hosts_have_won_lately() {
+    let mut core = core(policy());
+    let first = claim_of(&mut core, 1, -40);
+    assert!(!first.asks_first, "nothing is known of other hosts");
+    let running = ClaimReply::AlreadyClaimed(RunStatus::Running {
+        by: "b".to_owned(),
+        run_id: crate::names::RunId::from_text("r"),
+        attempt: 1,
+        remaining: Duration::from_secs(30),
+    });
+    replied(&mut core, 9_961, &first, running);
+    let second = claim_of(&mut core, 2, -40);
+    assert!(second.asks_first);
+    replied(&mut core, 19_961, &second, DECIDED);
+    // Late by now: if this host wins, it should not start even later.
+    let third = claim_of(&mut core, 3, 1);
+    assert!(!third.asks_first);
+    replied(&mut core, 30_002, &third, DECIDED);
+    // It wins all occurrences from now on, so that it seems to be alone.
+    for n in 4..9 {
+        let spec = claim_of(&mut core, n, -40);
+        assert_eq!(spec.asks_first, n < 7, "{n}");
+        let granted = Event::Granted {
+            job: JOB,
+            claim: spec.claim,
+            grant: grant(7),
+            attempt: 1,
+        };
+        core.handle(now(10_000 * n - 39), granted);
+        core.handle(now(10_000 * n + 1_000), Event::RunEnded { job: JOB });
+        core.handle(now(10_000 * n + 1_000), Event::RunClosed { job: JOB });
+    }
+}
+
+#[test]
+fn the_store_is_asked_first_again_at_the_instant_of_a_claim_that_was_early() {
+    let early = |by| ClaimReply::Early {
+        by: Duration::from_millis(by),
+    };
+    for lost in [false, true] {
+        let mut core = core(policy());
+        let first = claim_of(&mut core, 1, -40);
+        let reply = if lost { DECIDED } else { ClaimReply::QueueFull };
+        replied(&mut core, 9_961, &first, reply);
+        let ahead = claim_of(&mut core, 2, -40);
+        assert_eq!(ahead.asks_first, lost);
+        assert_eq!(replied(&mut core, 19_961, &ahead, early(40)), []);
+        let again = claim(&core.handle(now(20_001), Event::Timer));
+        assert_eq!(again.asks_first, lost);
+        replied(&mut core, 20_002, &again, DECIDED);
+        // That was about this occurrence alone.
+        let late = claim_of(&mut core, 3, 1);
+        assert!(!late.asks_first);
+    }
+}
+
 #[test]
 fn what_is_not_claimed_ahead_waits_for_its_instant() {
     let host = crate::names::HostName::parse("a").expect("a name");

@@ -3,6 +3,7 @@
 //! One file for each operation. The header of each `scripts/*.lua` describes the same arguments and
 //! replies.
 
+pub(super) mod already_claimed;
 pub(super) mod attempt;
 pub(super) mod begin;
 pub(super) mod call;

@@ -2,7 +2,7 @@
 -- change nothing. Does what protocol/settled.rs does; what is odd is left to the full rules, which
 -- report it. KEYS and ARGV are those of claim.lua. It reads as little as possible, and replies to a
 -- decided occurrence with a text, because converting a table takes as long as reading a key.
--- granted.lua goes on with what it has read.
+-- granted.lua goes on with what it has read. already_claimed.lua answers the same before a claim is sent.
 
 local job, last
 if ARGV[5] == 'occurrence' then

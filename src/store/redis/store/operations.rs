@@ -13,8 +13,8 @@ use crate::store::redis::codec::call::Call;
 use crate::store::redis::codec::keys::LockKeys;
 use crate::store::redis::codec::reply::integer;
 use crate::store::redis::codec::{
-    attempt, begin, condition, daemon_request, finish, forget, hosts, jobs, keep, ledger,
-    listed_jobs, manual, pause, register, registry, renew, returned, settle,
+    already_claimed, attempt, begin, condition, daemon_request, finish, forget, hosts, jobs, keep,
+    ledger, listed_jobs, manual, pause, register, registry, renew, returned, settle,
 };
 use crate::store::redis::conn::presence;
 use crate::store::redis::conn::pubsub::Endpoints;
@@ -25,7 +25,8 @@ use crate::store::{
     Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
     Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
     PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    RequestReply, Returned, Seen, Settle, Store, StoreError, StoreNodes, relocate::follow,
+    RequestReply, Returned, RunStatus, Seen, Settle, Store, StoreError, StoreNodes,
+    relocate::follow,
 };
 use crate::time::Timestamp;
 
@@ -33,6 +34,15 @@ use crate::time::Timestamp;
 impl Store for RedisStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         self.claim_with_replicas(claim).await
+    }
+
+    async fn already_claimed(&self, claim: &Claim) -> Result<Option<RunStatus>, StoreError> {
+        let Some(call) = already_claimed::call(self.prefix(), claim) else {
+            return Ok(None);
+        };
+        let script = &self.scripts.already_claimed;
+        let reply = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
+        Ok(already_claimed::read(reply.value)?)
     }
 
     fn shard(&self, lock: &Lock) -> u64 {
