@@ -270,7 +270,7 @@ impl Lane {
         }
         self.ahead = LedgerAheadReport::NotReported;
         if occ.is_current() {
-            self.rivals.won();
+            self.rivals.won(self.is_ahead(shared.now.utc, occ));
         }
         self.notes.learn_resumed(shared.now.utc);
         self.running += 1;
@@ -323,7 +323,7 @@ impl Lane {
 
     fn already_claimed(&mut self, shared: &mut Shared, occ: &Occurrence, status: RunStatus) {
         if occ.is_current() {
-            self.rivals.lost();
+            self.rivals.lost(self.is_ahead(shared.now.utc, occ));
         }
         match status {
             RunStatus::Running {

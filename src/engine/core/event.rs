@@ -330,7 +330,7 @@ pub struct ClaimSpec {
     pub lead: Duration,
     /// The limits on reruns and attempts, and how long after a crash a rerun may start.
     pub terms: RunTerms,
-    /// Whether another host has probably claimed it, so that the store is asked for that first.
+    /// Whether another host has probably claimed it, so that the store is asked for that first if there is time.
     pub asks_first: bool,
 }
 

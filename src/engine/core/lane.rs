@@ -312,10 +312,15 @@ impl Lane {
         };
     }
 
-    /// Whether the store is asked first if another host has claimed an occurrence.
-    fn asks_first(&mut self, now: Timestamp, occ: &Occurrence) -> bool {
-        let is_ahead = now < self.policy.not_before(occ.at);
-        occ.is_current() && self.rivals.ask_first(is_ahead) && occ.gap.is_none()
+    /// Whether the store is asked first if another host has claimed an occurrence. Never at its instant or
+    /// later: the question would make its start later, if this host wins.
+    fn asks_first(&self, now: Timestamp, occ: &Occurrence) -> bool {
+        self.is_ahead(now, occ) && occ.gap.is_none() && self.rivals.ask_first()
+    }
+
+    /// Whether an occurrence that runs at its time is not due yet.
+    pub(super) fn is_ahead(&self, now: Timestamp, occ: &Occurrence) -> bool {
+        occ.is_current() && now < self.policy.not_before(occ.at)
     }
 
     /// Returns when this host claims an occurrence (`spread`): always before its deadline and

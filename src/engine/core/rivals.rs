@@ -8,32 +8,32 @@ const WINS_UNTIL_ALONE: u8 = 3;
 pub(super) struct Rivals {
     /// After so many wins in a row this host counts as the only one; 0 if it does.
     wins_until_alone: u8,
-    /// The store found the next occurrence early, so all hosts claim it again at its instant.
-    claim_again: bool,
+    /// The store found the last claim ahead of an instant early. Nobody is granted such a job ahead, so a
+    /// question would be in vain.
+    was_early: bool,
 }
 
 impl Rivals {
-    /// Another host had claimed an occurrence.
-    pub(super) fn lost(&mut self) {
+    /// Another host had claimed an occurrence, which this one claimed ahead of its instant or not.
+    pub(super) fn lost(&mut self, ahead: bool) {
         self.wins_until_alone = WINS_UNTIL_ALONE;
+        self.was_early &= !ahead;
     }
 
-    /// This host has claimed an occurrence.
-    pub(super) fn won(&mut self) {
+    /// This host has claimed an occurrence, ahead of its instant or not.
+    pub(super) fn won(&mut self, ahead: bool) {
         self.wins_until_alone = self.wins_until_alone.saturating_sub(1);
+        self.was_early &= !ahead;
     }
 
-    /// The store found an occurrence early.
+    /// The store found an occurrence early. All hosts claim it again at its instant.
     pub(super) fn early(&mut self) {
-        self.claim_again = true;
+        self.was_early = true;
     }
 
-    /// Whether the store is asked before the next claim, which `is_ahead` of its instant or not.
-    ///
-    /// Hosts take turns at being first, so this one probably loses if it has lost lately. Ahead of the instant
-    /// the additional round trip makes no start later. Of the hosts whose claims were early, all but one lose.
-    pub(super) fn ask_first(&mut self, is_ahead: bool) -> bool {
-        let again = std::mem::take(&mut self.claim_again);
-        self.wins_until_alone > 0 && (again || is_ahead)
+    /// Whether a claim ahead of its instant probably loses: hosts take turns at being first, so it does if this
+    /// host has lost lately. Whether there is time for a question is decided when the claim is sent.
+    pub(super) fn ask_first(&self) -> bool {
+        self.wins_until_alone > 0 && !self.was_early
     }
 }

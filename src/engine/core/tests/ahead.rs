@@ -141,25 +141,27 @@ fn the_store_is_asked_first_ahead_of_an_instant_while_other_hosts_have_won_latel
 }
 
 #[test]
-fn the_store_is_asked_first_again_at_the_instant_of_a_claim_that_was_early() {
+fn the_store_is_not_asked_first_at_an_instant_nor_after_a_claim_ahead_of_one_that_was_early() {
     let early = |by| ClaimReply::Early {
         by: Duration::from_millis(by),
     };
-    for lost in [false, true] {
-        let mut core = core(policy());
-        let first = claim_of(&mut core, 1, -40);
-        let reply = if lost { DECIDED } else { ClaimReply::QueueFull };
-        replied(&mut core, 9_961, &first, reply);
-        let ahead = claim_of(&mut core, 2, -40);
-        assert_eq!(ahead.asks_first, lost);
-        assert_eq!(replied(&mut core, 19_961, &ahead, early(40)), []);
-        let again = claim(&core.handle(now(20_001), Event::Timer));
-        assert_eq!(again.asks_first, lost);
-        replied(&mut core, 20_002, &again, DECIDED);
-        // That was about this occurrence alone.
-        let late = claim_of(&mut core, 3, 1);
-        assert!(!late.asks_first);
+    let mut core = core(policy());
+    let first = claim_of(&mut core, 1, -40);
+    replied(&mut core, 9_961, &first, DECIDED);
+    // As a job that was once paused is answered at each occurrence.
+    for (n, asks) in [(2, true), (3, false)] {
+        let from = 10_000 * n;
+        let ahead = claim_of(&mut core, n, -40);
+        assert_eq!(ahead.asks_first, asks, "{n}");
+        assert_eq!(replied(&mut core, from - 39, &ahead, early(40)), []);
+        let again = claim(&core.handle(now(from + 1), Event::Timer));
+        assert!(!again.asks_first, "all hosts claim at this moment");
+        replied(&mut core, from + 2, &again, DECIDED);
     }
+    let granted_ahead_again = claim_of(&mut core, 4, -40);
+    assert!(!granted_ahead_again.asks_first);
+    replied(&mut core, 39_961, &granted_ahead_again, DECIDED);
+    assert!(claim_of(&mut core, 5, -40).asks_first);
 }
 
 #[test]
