@@ -45,17 +45,22 @@ pub(in crate::store::redis) fn read(value: Value) -> Result<Option<RunStatus>, R
     })
 }
 
-/// Reads `ATTEMPT MS RUN_ID HOST`. The claim reports what is damaged.
+/// Reads the lines `ATTEMPT`, `MS`, `RUN_ID` and `HOST`. The claim reports what is damaged.
 fn running(text: &str) -> Option<RunStatus> {
-    let mut words = text.splitn(4, ' ');
-    let mut word = || words.next();
-    let number = |word: &str| word.bytes().all(|it| it.is_ascii_digit());
-    let attempt = word().filter(|it| number(it))?.parse().ok()?;
-    let left: u64 = word().filter(|it| number(it))?.parse().ok()?;
+    let lines: Vec<_> = text.split('\n').collect();
+    let &[attempt, left, run_id, host] = lines.as_slice() else {
+        return None;
+    };
+    let is_number = |it: &str| it.bytes().all(|it| it.is_ascii_digit());
+    let is_word = |it: &str| !it.is_empty() && !it.contains(char::is_whitespace);
+    if !(is_number(attempt) && is_number(left) && is_word(run_id) && is_word(host)) {
+        return None;
+    }
+    let left: u64 = left.parse().ok()?;
     Some(RunStatus::Running {
-        run_id: RunId::from_text(word()?),
-        by: word()?.to_owned(),
-        attempt,
+        run_id: RunId::from_text(run_id),
+        by: host.to_owned(),
+        attempt: attempt.parse().ok()?,
         remaining: Duration::from_millis(left.max(1)),
     })
 }

@@ -11,9 +11,9 @@
 -- KEYS  1 lock, 2 job
 -- ARGV  1 scheduled_at, 2 fingerprint as a line of the ledger has it (space before, line feed after),
 --       3 from when on the occurrence may be granted
--- Reply a text: decided | ATTEMPT MS RUN_ID HOST (of the run that is under way; MS: what is left of its lease;
---       below zero if the lock has no TTL or is absent: then the claim must be sent), or nothing if the claim
---       must be sent
+-- Reply a text: decided | ATTEMPT, MS, RUN_ID and HOST as four lines (of the run that is under way; MS: what is
+--       left of its lease; below zero if the lock has no TTL or is absent: then the claim must be sent), or
+--       nothing if the claim must be sent
 
 local job = redis.pcall('HMGET', KEYS[2], 'last', 'status', 'waiting', 'moved', 'fingerprints', 'scheduled_at',
   'token', 'host', 'run_id', 'attempt')
@@ -25,7 +25,7 @@ if job[1] == ARGV[1] and (job[3] or '') == '' and string.find(job[5] or '', ARGV
       return 'decided'
     end
     if job[6] == ARGV[1] and job[7] == redis.pcall('GET', KEYS[1]) and job[8] and job[9] and job[10] then
-      return job[10] .. ' ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. job[9] .. ' ' .. job[8]
+      return job[10] .. '\n' .. redis.call('PTTL', KEYS[1]) .. '\n' .. job[9] .. '\n' .. job[8]
     end
   end
 end

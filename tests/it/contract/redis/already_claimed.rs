@@ -71,14 +71,15 @@ impl Claimed {
         answered
     }
 
-    /// The names and contents of all keys.
-    fn contents(&self) -> Vec<(String, redis::Value)> {
+    /// The names and contents of all keys, and when they expire.
+    fn contents(&self) -> Vec<(String, redis::Value, i64)> {
         let keys = self.redis.server.command(&["KEYS", "*"]);
         let mut keys: Vec<String> = redis::from_redis_value(keys).unwrap();
         keys.sort();
         let dump = |key: String| {
             let contents = self.redis.server.command(&["DUMP", &key]);
-            (key, contents)
+            let expires = self.redis.server.number(&["PEXPIRETIME", &key]);
+            (key, contents, expires)
         };
         keys.into_iter().map(dump).collect()
     }
@@ -144,6 +145,12 @@ async fn what_is_unusual_about_the_run_is_left_to_the_claim() {
         ("token", "odd"),
         ("attempt", "odd"),
         ("attempt", "-1"),
+        ("attempt", "1 2"),
+        ("attempt", "1\n2"),
+        ("run_id", "a b"),
+        ("run_id", "a\nb"),
+        ("host", "a\nb"),
+        ("host", ""),
     ] {
         let odd = claimed
             .answers_after(&[&["HSET", LEDGER, field, value]])
@@ -228,16 +235,24 @@ async fn a_server_that_has_become_a_replica_answers_no_question() {
     }
 }
 
-/// What one host does about one occurrence, as the daemon does after it has lost the occurrence before. Returns
-/// whether it ran.
-async fn runs(store: &dyn Store, claim: Claim, finish: &Finish) -> bool {
+/// What became of an occurrence on one host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Ran,
+    /// The store knew of another host's claim when it was asked.
+    Answered,
+    Refused,
+}
+
+/// What one host does about one occurrence, as the daemon does after it has lost the occurrence before.
+async fn runs(store: &dyn Store, claim: Claim, finish: &Finish) -> Fate {
     if store
         .already_claimed(&claim)
         .await
         .expect("it answers")
         .is_some()
     {
-        return false;
+        return Fate::Answered;
     }
     match store.claim(&claim).await.expect("it answers") {
         ClaimReply::Granted { .. } => {
@@ -246,9 +261,9 @@ async fn runs(store: &dyn Store, claim: Claim, finish: &Finish) -> bool {
                 ..finish.clone()
             };
             store.finish(&finish).await.expect("it answers");
-            true
+            Fate::Ran
         }
-        ClaimReply::AlreadyClaimed(_) => false,
+        ClaimReply::AlreadyClaimed(_) => Fate::Refused,
         other => panic!("an odd reply: {other:?}"),
     }
 }
@@ -260,6 +275,7 @@ async fn of_a_hundred_hosts_that_ask_first_one_runs_each_occurrence() {
     let redis = redis().await;
     let scene = Scene::new(&redis).await;
     let stores: Vec<Arc<dyn Store>> = (0..10).map(|_| store_on(&redis.server)).collect();
+    let mut answered = 0;
     for n in 1..=OCCURRENCES {
         let finish = scene.success("a", n);
         let hosts = (0..HOSTS).map(|host| {
@@ -278,10 +294,13 @@ async fn of_a_hundred_hosts_that_ask_first_one_runs_each_occurrence() {
         });
         let mut ran = 0;
         for host in hosts.collect::<Vec<_>>() {
-            ran += u32::from(host.await.expect("no host fails"));
+            let fate = host.await.expect("no host fails");
+            ran += u32::from(fate == Fate::Ran);
+            answered += u32::from(fate == Fate::Answered);
         }
         assert_eq!(ran, 1, "occurrence {n}");
     }
+    assert!(answered > 0, "nobody was told without a claim");
     assert_eq!(scene.last().await, Some(scene.at(OCCURRENCES)));
     assert_eq!(
         scene.history().await.len(),
