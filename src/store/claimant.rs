@@ -7,7 +7,7 @@
 //! long, is left to its users.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use super::retry::{RetryPace, retry};
@@ -25,6 +25,8 @@ const IN_DOUBT: u8 = 1;
 const GIVEN_UP: u8 = 2;
 /// The grant has an owner, who finishes it.
 const OWNED: u8 = 3;
+/// No copy was sent, and the store is to be asked for another host's claim first.
+const ASKS_FIRST: u8 = 4;
 
 /// A claim, and whether a copy of it may be granted. Clones share both: a task can send copies while
 /// another gives the claim up.
@@ -34,8 +36,8 @@ pub(crate) struct Claimant {
     /// What the job's history keeps; 0 for a bare lock.
     keep: Retention,
     state: Arc<AtomicU8>,
-    /// Whether the store is asked for another host's claim before the first copy is sent.
-    asks_first: Arc<AtomicBool>,
+    /// Until when there is time for a question before the first copy; `None` if nothing is asked.
+    asks_until: Option<BootInstant>,
 }
 
 /// The reply to one copy of a claim.
@@ -61,16 +63,20 @@ impl Claimant {
             claim: Arc::new(claim),
             keep,
             state: Arc::default(),
-            asks_first: Arc::default(),
+            asks_until: None,
         }
     }
 
-    /// Has the store asked whether another host has claimed the occurrence, before the first copy is sent.
-    /// That saves the store time if the claim would probably be refused; otherwise it costs a round trip.
+    /// Has the store asked whether another host has claimed the occurrence, before the first copy is sent, if
+    /// that is sent before `until`. It saves the store time if the claim would probably be refused; otherwise
+    /// it costs a round trip.
     #[must_use]
-    pub(crate) fn asking_first(mut self) -> Self {
-        self.asks_first = Arc::new(AtomicBool::new(true));
-        self
+    pub(crate) fn asking_first(self, until: BootInstant) -> Self {
+        self.state.store(ASKS_FIRST, Ordering::Release);
+        Self {
+            asks_until: Some(until),
+            ..self
+        }
     }
 
     /// The claim.
@@ -82,9 +88,7 @@ impl Claimant {
     ///
     /// A claim that was granted stays in doubt until [`hand_over`](Self::hand_over).
     pub(crate) async fn send(&self, store: &dyn Store) -> Result<CopyReply, StoreError> {
-        // Once: the answer is right only while no copy was sent.
-        if self.asks_first.swap(false, Ordering::AcqRel)
-            && self.state.load(Ordering::Acquire) == CLEAR
+        if self.begins_with_question()
             && let Some(status) = store.already_claimed(&self.claim).await?
         {
             return Ok(CopyReply::Refused(ClaimReply::AlreadyClaimed(status)));
@@ -114,6 +118,14 @@ impl Claimant {
             let _ = (self.state).compare_exchange(IN_DOUBT, CLEAR, order, failed);
         }
         reply.map(CopyReply::Refused)
+    }
+
+    /// Whether the store is to be asked now. Once: the answer is right only while no copy was sent.
+    fn begins_with_question(&self) -> bool {
+        let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
+        let first = (self.state).compare_exchange(ASKS_FIRST, CLEAR, order, failed);
+        // The claim may have waited for its turn.
+        first.is_ok() && self.asks_until.is_some_and(|it| BootInstant::now() < it)
     }
 
     /// Enters the doubt in which a copy that is sent leaves the claim. Returns the state before;

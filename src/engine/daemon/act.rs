@@ -29,8 +29,6 @@ pub(super) struct OutstandingClaim {
     claimant: Claimant,
     /// The task that sends the copies.
     sender: AbortHandle,
-    /// When the core decided on it. It may have waited for its turn before it was sent.
-    asked: BootInstant,
 }
 
 impl Daemon {
@@ -109,15 +107,19 @@ impl Daemon {
             return;
         };
         let (token, run_id) = self.new_run();
-        let (place, id, asks_first) = (spec.job, spec.claim, spec.asks_first);
+        let (place, id) = (spec.job, spec.claim);
+        let asks = spec.asks_first.then_some(spec.not_before);
+        let asks_until = asks.and_then(|at| self.clock.asks_until(at, self.clock.now()));
         let claim = self.requests(job).claim(spec, token, run_id);
         let claimant = Claimant::new(claim, self.settings.history);
-        let claimant = if asks_first {
-            claimant.asking_first()
-        } else {
-            claimant
-        };
-        self.send(place, id, claimant);
+        self.send(
+            place,
+            id,
+            match asks_until {
+                Some(until) => claimant.asking_first(until),
+                None => claimant,
+            },
+        );
     }
 
     fn drops(&mut self, spec: DropSpec) {
@@ -133,11 +135,7 @@ impl Daemon {
     fn send(&mut self, place: JobIx, id: ClaimId, claimant: Claimant) {
         let sending = self.link.clone().claim(place, id, claimant.clone());
         let sender = tasks::spawn(sending).abort_handle();
-        let out = OutstandingClaim {
-            claimant,
-            sender,
-            asked: BootInstant::now(),
-        };
+        let out = OutstandingClaim { claimant, sender };
         self.claims.insert(id, out);
     }
 
@@ -153,7 +151,7 @@ impl Daemon {
     pub(super) fn granted(&mut self, job: JobIx, claim: ClaimId, (grant, attempt): (Grant, u32)) {
         if let Some(out) = self.claims.remove(&claim) {
             out.claimant.hand_over();
-            self.clock.claim_took(BootInstant::now().since(out.asked));
+            self.clock.claim_granted(&grant, BootInstant::now());
             self.set_lead();
             self.feed(Event::Granted {
                 job,

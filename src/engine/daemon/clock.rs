@@ -7,6 +7,7 @@ use super::store_clock::{Epoch, StoreClock};
 use crate::config::{show_duration, show_roughly};
 use crate::engine::core::{Event, Now};
 use crate::preflight::{NOTABLE, Offset};
+use crate::store::Grant;
 use crate::time::{BootInstant, TimeSource, Timestamp};
 
 /// Beyond this a change of what the store's clock is believed to show concerns what is under way.
@@ -71,8 +72,8 @@ pub struct HostClock {
     epoch: Option<Epoch>,
     store: StoreClock,
     state: ClockState,
-    /// How long claims take from the decision to the grant, of late: the slowest counts, and less with each that
-    /// was faster.
+    /// How long claims take from their sending to the grant, of late: the slowest counts, and less with each that
+    /// was faster. Zero if no claim was granted yet.
     claims_take: Duration,
 }
 
@@ -137,9 +138,13 @@ impl HostClock {
         }
     }
 
-    /// Notes how long a claim took that was granted. What the longest lead does not cover counts no more than that:
+    /// Notes how long a claim took that was granted, without the question that may have preceded it. What the longest lead does not cover counts no more than that:
     /// otherwise one claim during an outage would decide the lead of dozens.
-    pub(super) fn claim_took(&mut self, took: Duration) {
+    pub(super) fn claim_granted(&mut self, grant: &Grant, now: BootInstant) {
+        self.claim_took(now.since(grant.sent));
+    }
+
+    fn claim_took(&mut self, took: Duration) {
         let took = took.min(LONGEST_LEAD / 2);
         self.claims_take = took.max(self.claims_take / 8 * 7);
     }
@@ -150,6 +155,14 @@ impl HostClock {
         let error = self.last.map_or(Duration::ZERO, |offset| offset.error);
         let lead = error * 2 + self.claims_take * 2 + PREPARATION;
         lead.min(LONGEST_LEAD)
+    }
+
+    /// Until when the store may be asked something before a claim that is sent ahead of `at`: question, claim and
+    /// preparation of the process must end before it. `None` if it is unknown how long claims take.
+    pub(super) fn asks_until(&self, at: Timestamp, now: Now) -> Option<BootInstant> {
+        let left = at.since(now.utc);
+        let left = left.checked_sub(self.claims_take * 2 + A_START)?;
+        (!self.claims_take.is_zero()).then(|| now.boot.plus(left))
     }
 
     /// The last measurement, in milliseconds.
@@ -281,6 +294,8 @@ impl HostClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::{RunId, Token};
+    use crate::store::Lock;
 
     #[test]
     fn a_step_of_the_clock_that_is_the_store_s_as_well_is_noticed_once() {
@@ -342,6 +357,46 @@ mod tests {
             clock.claim_took(ms(1));
         }
         assert!(clock.lead() < ms(30), "{:?}", clock.lead());
+    }
+
+    #[test]
+    fn a_question_has_time_until_two_round_trips_before_the_start() {
+        let ms = Duration::from_millis;
+        let mut clock = HostClock::new(ms(30_000), true);
+        let (utc, boot) = (
+            Timestamp::from_secs(1_000),
+            BootInstant::from_duration(ms(5_000)),
+        );
+        let now = Now { utc, boot };
+        assert_eq!(clock.asks_until(utc.plus(ms(50)), now), None, "unknown");
+        clock.claim_granted(&sent(boot.minus(ms(8))), boot);
+        let until = clock.asks_until(utc.plus(ms(50)), now);
+        assert_eq!(until, Some(boot.plus(ms(34)).minus(A_START)));
+        assert_eq!(clock.asks_until(utc.plus(ms(16)), now), None);
+        assert_eq!(clock.asks_until(utc.minus(ms(1)), now), None);
+    }
+
+    #[test]
+    fn a_question_before_a_claim_makes_no_lead_longer() {
+        let ms = Duration::from_millis;
+        let mut clock = HostClock::new(ms(30_000), true);
+        let decided = BootInstant::from_duration(ms(5_000));
+        // The answer to the question took 20 ms.
+        clock.claim_granted(&sent(decided.plus(ms(20))), decided.plus(ms(23)));
+        assert_eq!(clock.lead(), PREPARATION + ms(6));
+    }
+
+    /// The grant of a claim that was sent then.
+    fn sent(sent: BootInstant) -> Grant {
+        Grant {
+            lock: Lock::raw("lock"),
+            token: Token::from_text("token"),
+            run_id: RunId::from_text("run"),
+            fence: 1,
+            ttl: Duration::from_secs(30),
+            sent,
+            starts_at: None,
+        }
     }
 
     #[test]

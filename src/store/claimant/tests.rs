@@ -10,7 +10,7 @@ use crate::store::stub::stub_store;
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, Finish, FinishReply, IfPaused, Lock, RunStatus, StoreError,
 };
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 type Reply = Result<ClaimReply, StoreError>;
 type Known = Result<Option<RunStatus>, StoreError>;
@@ -21,6 +21,10 @@ struct ScriptedClaims {
     replies: Mutex<VecDeque<Reply>>,
     /// The answers to the question whether another host has claimed the occurrence, then none.
     known: Mutex<VecDeque<Known>>,
+    /// The claim that is given up while the store is asked.
+    given_up: Mutex<Option<Claimant>>,
+    /// When it was asked.
+    asked: Mutex<Option<BootInstant>>,
     finished: Mutex<Vec<Token>>,
 }
 
@@ -59,6 +63,10 @@ stub_store! {
         }
         async fn already_claimed(&self, _: &Claim) -> Known {
             let known = self.known.lock().expect("no test panics").pop_front();
+            if let Some(claimant) = self.given_up.lock().expect("no test panics").take() {
+                assert_eq!(claimant.give_up(), None, "nothing to cancel");
+            }
+            *self.asked.lock().expect("no test panics") = Some(BootInstant::now());
             match known {
                 Some(known) => known,
                 None => std::future::pending().await,
@@ -170,6 +178,11 @@ async fn a_claim_given_up_while_a_copy_is_under_way_is_cancelled_whatever_its_re
 
 const DECIDED: ClaimReply = ClaimReply::AlreadyClaimed(RunStatus::Decided);
 
+/// An instant until which there is time for a question.
+fn later() -> BootInstant {
+    BootInstant::now().plus(Duration::from_secs(60))
+}
+
 fn knowing(known: Known, replies: impl IntoIterator<Item = Reply>) -> ScriptedClaims {
     ScriptedClaims {
         known: Mutex::new([known].into()),
@@ -180,7 +193,7 @@ fn knowing(known: Known, replies: impl IntoIterator<Item = Reply>) -> ScriptedCl
 #[tokio::test]
 async fn a_claim_is_not_sent_if_the_store_knows_of_another_hosts() {
     let store = knowing(Ok(Some(RunStatus::Decided)), []);
-    let claimant = claimant(manual()).asking_first();
+    let claimant = claimant(manual()).asking_first(later());
     let reply = claimant.send(&store).await.expect("a reply");
     assert_eq!(reply, CopyReply::Refused(DECIDED));
     assert_eq!(claimant.give_up(), None, "nothing to cancel");
@@ -189,9 +202,43 @@ async fn a_claim_is_not_sent_if_the_store_knows_of_another_hosts() {
 #[tokio::test]
 async fn a_claim_of_which_the_store_knows_nothing_is_sent() {
     let store = knowing(Ok(None), [GRANTED]);
-    let claimant = claimant(manual()).asking_first();
+    let claimant = claimant(manual()).asking_first(later());
+    let reply = claimant.send(&store).await.expect("a reply");
+    let CopyReply::Granted { grant, .. } = reply else {
+        panic!("not granted: {reply:?}");
+    };
+    let asked = *store.asked.lock().expect("no test panics");
+    assert!(
+        asked.is_some_and(|asked| asked <= grant.sent),
+        "the claim comes after"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_for_whose_question_there_is_no_time_is_sent_at_once() {
+    let store = knowing(Ok(None), [GRANTED]);
+    let claimant = claimant(manual()).asking_first(BootInstant::now());
     let reply = claimant.send(&store).await.expect("a reply");
     assert!(matches!(reply, CopyReply::Granted { .. }), "{reply:?}");
+    assert_eq!(*store.asked.lock().expect("no test panics"), None);
+}
+
+#[tokio::test]
+async fn a_claim_given_up_while_the_store_is_asked_is_not_sent_whatever_the_answer() {
+    for (known, expected) in [
+        (None, CopyReply::NotSent),
+        (Some(RunStatus::Decided), CopyReply::Refused(DECIDED)),
+    ] {
+        let claimant = claimant(manual()).asking_first(later());
+        let store = knowing(Ok(known), [GRANTED]);
+        *store.given_up.lock().expect("no test panics") = Some(claimant.clone());
+        assert_eq!(claimant.send(&store).await.expect("an answer"), expected);
+        assert_eq!(
+            claimant.send(&store).await.expect("nothing"),
+            CopyReply::NotSent
+        );
+        assert_eq!(store.replies.lock().expect("no test panics").len(), 1);
+    }
 }
 
 #[tokio::test]
@@ -203,7 +250,7 @@ async fn only_a_claim_that_was_never_sent_is_asked_about_and_only_once() {
         (no_answer(), vec![REFUSED]),
     ] {
         let store = knowing(known, replies);
-        let claimant = claimant(manual()).asking_first();
+        let claimant = claimant(manual()).asking_first(later());
         assert!(claimant.send(&store).await.is_err());
         let reply = claimant.send(&store).await.expect("a reply");
         assert_eq!(reply, CopyReply::Refused(ClaimReply::Finished));
@@ -216,7 +263,7 @@ async fn only_a_claim_that_was_never_sent_is_asked_about_and_only_once() {
 #[tokio::test]
 async fn a_claim_given_up_before_it_is_asked_about_is_neither_asked_about_nor_sent() {
     let store = store([]);
-    let claimant = claimant(manual()).asking_first();
+    let claimant = claimant(manual()).asking_first(later());
     assert_eq!(claimant.give_up(), None);
     let late = claimant
         .send(&store)
@@ -228,7 +275,7 @@ async fn a_claim_given_up_before_it_is_asked_about_is_neither_asked_about_nor_se
 #[tokio::test]
 async fn a_claim_given_up_during_the_question_has_nothing_to_cancel() {
     let store = store([GRANTED]);
-    let claimant = claimant(manual()).asking_first();
+    let claimant = claimant(manual()).asking_first(later());
     let sending = tokio::time::timeout(Duration::from_millis(1), claimant.send(&store)).await;
     assert!(sending.is_err(), "no answer comes");
     assert_eq!(claimant.give_up(), None);
