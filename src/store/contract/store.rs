@@ -39,7 +39,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// refused for that reason; `None` if the claim must be sent. Writes nothing, and takes the store less
     /// time than a claim that is refused.
     ///
-    /// If a copy of the claim was sent, its run may be the one that is returned.
+    /// If a copy of the claim was sent, its run may be the one that is returned. The state key of the lock is
+    /// not read: the next claim reports damage of it.
     async fn already_claimed(&self, claim: &Claim) -> Result<Option<RunStatus>, StoreError> {
         let _ = claim;
         Ok(None)
