@@ -138,8 +138,8 @@ impl HostClock {
         }
     }
 
-    /// Notes how long a claim took that was granted, without the question that may have preceded it. What the longest lead does not cover counts no more than that:
-    /// otherwise one claim during an outage would decide the lead of dozens.
+    /// Notes how long a claim took that was granted, without the question that may have preceded it. No claim counts
+    /// for more than the longest lead covers: otherwise one during an outage would decide the lead of dozens.
     pub(super) fn claim_granted(&mut self, grant: &Grant, now: BootInstant) {
         self.claim_took(now.since(grant.sent));
     }
