@@ -65,8 +65,10 @@ fn forked(pid: libc::c_long) -> io::Result<Fork> {
 ///
 /// As for [`fork`].
 pub(super) unsafe fn fork_sharing_files() -> io::Result<Fork> {
-    if cfg!(target_arch = "s390x") {
-        // There the system call has its arguments in another order.
+    // Elsewhere the system call may have its arguments in another order. The musl library would have the thread id of
+    // this process in the new one, so that an abort there would end this one.
+    let known = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+    if !known || cfg!(target_env = "musl") {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let flags = libc::CLONE_FILES | libc::SIGCHLD;
@@ -75,24 +77,19 @@ pub(super) unsafe fn fork_sharing_files() -> io::Result<Fork> {
     forked(pid)
 }
 
-/// Makes a table of open files of this process's own, with the numbers below `end` of the one that it shares. Returns
-/// whether that was possible.
-pub(super) fn leave_shared_files(end: u32) -> bool {
+/// Makes a table of open files of this process's own, with the numbers below `end` of the one that it shares. Fails
+/// before Linux 5.9.
+pub(super) fn leave_shared_files(end: u32) -> nix::Result<()> {
     // SAFETY: plain integers. What is not in the new table stays open in the shared one.
-    unsafe {
+    let left = unsafe {
         libc::syscall(
             libc::SYS_close_range,
             end,
             u32::MAX,
             libc::CLOSE_RANGE_UNSHARE,
-        ) == 0
-    }
-}
-
-/// Whether this kernel has what [`leave_shared_files`] needs (Linux 5.9).
-pub(super) fn can_leave_shared_files() -> bool {
-    // No file has the highest number.
-    leave_shared_files(u32::MAX)
+        )
+    };
+    Errno::result(left).map(drop)
 }
 
 /// The stack of a process that shares its parent's memory.

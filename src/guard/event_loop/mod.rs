@@ -314,23 +314,18 @@ impl EventLoop {
 
     fn handle_reaper(&mut self, reaper: Reaper, message: ReaperMessage) {
         let now = BootInstant::now();
-        if message == ReaperMessage::HasOwnFiles {
-            return self.slots.release(reaper.pid);
-        }
-        let Some(serial) = self.reapers.run(reaper) else {
-            return;
-        };
-        match message {
-            ReaperMessage::HasOwnFiles => {}
-            ReaperMessage::Start(message) => self.start_went_on(serial, message),
-            ReaperMessage::Ended(status) => {
+        match (message, self.reapers.run(reaper)) {
+            (ReaperMessage::HasOwnFiles, _) => self.slots.release(reaper.pid),
+            (_, None) => {}
+            (ReaperMessage::Start(message), Some(serial)) => self.start_went_on(serial, message),
+            (ReaperMessage::Ended(status), Some(serial)) => {
                 self.main_ended(now, serial, status);
                 // From here on nothing is sent to the main process.
                 if !self.reapers.is_reaped(reaper) {
                     reaper.confirm();
                 }
             }
-            ReaperMessage::NothingLeft { usage, reusable } => {
+            (ReaperMessage::NothingLeft { usage, reusable }, Some(serial)) => {
                 self.note_usage(serial, usage);
                 if let Some(run) = self.runs.get_mut(serial) {
                     run.place = Containment::Empty;

@@ -231,9 +231,12 @@ pub(super) fn leave_files_and_become_reaper(
     from: &Inheritance<'_>,
     (slots, slot): (&Slots, usize),
 ) -> ! {
-    let Some(socket) = slots.leave_shared_files(slot) else {
+    let socket = slots.socket(slot);
+    if let Err(errno) = slots.leave_shared_files() {
+        child::note_failure(&Failed(StartStep::Fork, errno), socket);
+        tell_nothing_left(socket, Usage::default(), false);
         exit(1);
-    };
+    }
     tell(socket, &[HAS_OWN_FILES]);
     become_reaper(from, socket)
 }

@@ -9,13 +9,22 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::unistd::dup3;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{Pid, dup3};
 
-use crate::guard::sys;
+use crate::guard::sys::{self, Fork};
 
 /// How many new reapers may share the table at the same time.
 const SLOTS: usize = 32;
+
+/// The kernel makes no table for fewer files.
+const SMALLEST_TABLE: u16 = 64;
+
+/// For how many files the guard's table is made at once, if the limit allows so many. It takes 8 bytes for each.
+const LARGE_TABLE: u64 = 16_384;
 
 #[derive(Debug)]
 struct Slot {
@@ -37,30 +46,32 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Makes the slots. To be called before this process has many files open, and after it has opened `kept`, which
-    /// reapers have as well. There are none if the kernel cannot make a table from a part of another one.
+    /// reapers have as well. There are none if new reapers would not get the smallest table, and a sound one.
     pub(super) fn new(kept: Option<&OwnedFd>) -> Self {
-        if !sys::can_leave_shared_files() {
-            return Self::default();
-        }
-        let Ok(null) = File::open("/dev/null").map(OwnedFd::from) else {
-            return Self::default();
-        };
+        let slots = Self::made(kept).filter(|slots| slots.end <= u32::from(SMALLEST_TABLE));
+        slots
+            .filter(|slots| slots.null.as_ref().is_some_and(new_tables_are_sound))
+            .inspect(|slots| slots.null.iter().for_each(enlarge_table))
+            .unwrap_or_default()
+    }
+
+    /// Makes the slots, whatever the kernel can do.
+    fn made(kept: Option<&OwnedFd>) -> Option<Self> {
+        let null = File::open("/dev/null").map(OwnedFd::from).ok()?;
         let make = |_| {
-            let number = fcntl(&null, FcntlArg::F_DUPFD_CLOEXEC(3)).ok()?;
             Some(Slot {
-                // SAFETY: fcntl has just made it for us.
-                fd: unsafe { OwnedFd::from_raw_fd(number) },
+                fd: copy(&null, 3)?,
                 used_by: None,
             })
         };
-        let all: Vec<_> = (0..SLOTS).filter_map(make).collect();
+        let all = (0..SLOTS).map(make).collect::<Option<Vec<_>>>()?;
         let numbers = all.iter().map(|slot| &slot.fd).chain(kept);
-        let highest = numbers.map(|fd| fd.as_raw_fd().unsigned_abs()).max();
-        Self {
+        let highest = numbers.map(|fd| fd.as_raw_fd().unsigned_abs()).max()?;
+        Some(Self {
             all,
             null: Some(null),
-            end: highest.map_or(3, |highest| highest + 1),
-        }
+            end: highest + 1,
+        })
     }
 
     /// Puts the socket of a new reaper into a slot, and returns the slot; `None` if all are in use.
@@ -70,11 +81,17 @@ impl Slots {
         Some(free)
     }
 
-    /// Notes which reaper takes its socket from a slot; with `None` nobody does.
-    pub(super) fn assign(&mut self, slot: usize, reaper: Option<i32>) {
-        self.all[slot].used_by = reaper;
-        if reaper.is_none() {
-            self.empty(slot);
+    /// Notes which reaper takes its socket from a slot.
+    pub(super) fn assign(&mut self, slot: usize, reaper: i32) {
+        self.all[slot].used_by = Some(reaper);
+    }
+
+    /// Notes that nobody takes a socket from a slot. With a copy of a reaper's socket the guard would not see that the
+    /// reaper has closed it.
+    pub(super) fn free(&mut self, slot: usize) {
+        self.all[slot].used_by = None;
+        if let Some(null) = &self.null {
+            let _ = dup3(null, &mut self.all[slot].fd, OFlag::O_CLOEXEC);
         }
     }
 
@@ -82,22 +99,67 @@ impl Slots {
     pub(super) fn release(&mut self, reaper: i32) {
         let used = |slot: &Slot| slot.used_by == Some(reaper);
         if let Some(slot) = self.all.iter().position(used) {
-            self.assign(slot, None);
+            self.free(slot);
         }
     }
 
-    /// With a copy of a reaper's socket the guard would not see that the reaper has closed it.
-    fn empty(&mut self, slot: usize) {
-        if let Some(null) = &self.null {
-            let _ = dup3(null, &mut self.all[slot].fd, OFlag::O_CLOEXEC);
-        }
+    /// In a new reaper: the socket that is in the slot.
+    pub(super) fn socket(&self, slot: usize) -> &OwnedFd {
+        &self.all[slot].fd
     }
 
-    /// In a new reaper: makes a table of its own with the lowest numbers. Returns the socket that is in the slot;
-    /// `None` if there is no memory for a table.
-    pub(super) fn leave_shared_files(&self, slot: usize) -> Option<&OwnedFd> {
-        sys::leave_shared_files(self.end).then(|| &self.all[slot].fd)
+    /// In a new reaper: makes a table of its own with the lowest numbers. Fails if there is no memory for one.
+    pub(super) fn leave_shared_files(&self) -> nix::Result<()> {
+        sys::leave_shared_files(self.end)
     }
+}
+
+/// A copy with the lowest free number from `first` on.
+fn copy(file: &OwnedFd, first: i32) -> Option<OwnedFd> {
+    let number = fcntl(file, FcntlArg::F_DUPFD_CLOEXEC(first)).ok()?;
+    // SAFETY: fcntl has just made it for us.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Whether the table that a new reaper makes has free what it should have free.
+///
+/// Kernels before 9a2fa1472083 (CVE-2024-45025, "fix bitmap corruption on `close_range()` with `CLOSE_RANGE_UNSHARE`")
+/// take too much from the table that is shared: if all of the numbers from 64 to 127 are in use there, the new table
+/// has no file of these numbers, and gives none of them to a file either. Commands would then get far higher numbers
+/// from their 65th file on, or none. What such a kernel is called says nothing, because distributions apply fixes to
+/// old ones.
+fn new_tables_are_sound(null: &OwnedFd) -> bool {
+    let first = i32::from(SMALLEST_TABLE);
+    let copies = (0..SMALLEST_TABLE).map(|_| copy(null, first));
+    let Some(_in_use) = copies.collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    // SAFETY: the guard has one thread, and the child makes nothing but system calls before it ends.
+    let child = match unsafe { sys::fork_sharing_files() } {
+        Ok(Fork::Parent(child)) => Pid::from_raw(child),
+        Ok(Fork::Child) => {
+            let sound = sys::leave_shared_files(first.unsigned_abs()).is_ok()
+                && fcntl(null, FcntlArg::F_DUPFD(first)) == Ok(first);
+            // SAFETY: ends this process at once.
+            unsafe { libc::_exit(i32::from(!sound)) }
+        }
+        Err(_) => return false,
+    };
+    loop {
+        match waitpid(child, None) {
+            Err(Errno::EINTR) => {}
+            ended => return ended == Ok(WaitStatus::Exited(child, 0)),
+        }
+    }
+}
+
+/// Makes the table of this process a large one. If a table grows that another process shares, the kernel first waits
+/// until no processor uses the old one, 8 to 16 ms, and all starts with it.
+fn enlarge_table(null: &OwnedFd) {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(limit, _)| limit);
+    let last = limit.min(LARGE_TABLE).saturating_sub(1);
+    // A table never shrinks.
+    drop(i32::try_from(last).ok().and_then(|last| copy(null, last)));
 }
 
 #[cfg(test)]
@@ -106,9 +168,7 @@ mod tests {
     use crate::guard::channel;
 
     fn slots() -> Slots {
-        let slots = Slots::new(None);
-        assert_eq!(slots.all.len(), SLOTS, "Linux 5.9");
-        slots
+        Slots::made(None).expect("files")
     }
 
     #[test]
@@ -117,14 +177,14 @@ mod tests {
         let (_ours, theirs) = channel::pair().expect("a socket");
         for number in (0..).take(SLOTS) {
             let slot = slots.put(&theirs).expect("one is free");
-            slots.assign(slot, Some(number));
+            slots.assign(slot, number);
         }
         assert_eq!(slots.put(&theirs), None);
         slots.release(-1);
         assert_eq!(slots.put(&theirs), None, "that one uses none");
         slots.release(5);
         assert_eq!(slots.put(&theirs), Some(5));
-        slots.assign(5, None);
+        slots.free(5);
         assert_eq!(slots.put(&theirs), Some(5), "nothing was forked");
     }
 
@@ -133,7 +193,7 @@ mod tests {
         let mut slots = slots();
         let (ours, theirs) = channel::pair().expect("a socket");
         let slot = slots.put(&theirs).expect("one is free");
-        slots.assign(slot, Some(1));
+        slots.assign(slot, 1);
         drop(theirs);
         let mut packet = [0; 8];
         let would_wait = channel::receive(&ours, &mut packet).expect_err("nothing was sent");

@@ -31,13 +31,17 @@ fn is_gone(error: &io::Error) -> bool {
 fn fork_from_slot(slots: &mut Slots, from: &Inheritance<'_>, socket: &OwnedFd) -> Option<i32> {
     let slot = slots.put(socket)?;
     // SAFETY: the guard has one thread. The child neither opens nor closes anything before it has a table of its own.
-    let forked = match unsafe { sys::fork_sharing_files() } {
-        Ok(Fork::Parent(pid)) => Some(pid),
+    match unsafe { sys::fork_sharing_files() } {
+        Ok(Fork::Parent(pid)) => {
+            slots.assign(slot, pid);
+            Some(pid)
+        }
         Ok(Fork::Child) => reaper::leave_files_and_become_reaper(from, (slots, slot)),
-        Err(_) => None,
-    };
-    slots.assign(slot, forked);
-    forked
+        Err(_) => {
+            slots.free(slot);
+            None
+        }
+    }
 }
 
 impl EventLoop {
