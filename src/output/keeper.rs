@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,10 +39,11 @@ struct KeeperState {
 pub(crate) struct RunOutput {
     /// `None` if no output is kept.
     inbox: Option<mpsc::Sender<WriterCommand>>,
-    serial: u64,
+    keeper: Arc<KeeperState>,
     fields: RunFields,
-    /// Completed once the thread knows of the run.
-    begun: Once,
+    /// The number by which the thread knows the run. Set once it has begun, because the thread creates files in the
+    /// order of these numbers.
+    serial: OnceLock<u64>,
     budget: Arc<OutputBudget>,
     /// What was dropped since the last chunk that had room, and in all.
     dropped: AtomicU64,
@@ -93,14 +94,15 @@ impl OutputKeeper {
         let _ = self.inbox.send(WriterCommand::Policy(policy));
     }
 
-    /// A run was granted. It begins with [`RunOutput::begin`], or with the first output.
+    /// The output of a run that was granted. The run begins with [`RunOutput::begin`], or with what is reported of it
+    /// before.
     pub(crate) fn of_run(&self, fields: &RunFields) -> RunOutput {
         let keeps = self.shared.keeps.load(Ordering::Relaxed);
         RunOutput {
             inbox: keeps.then(|| self.inbox.clone()),
-            serial: self.shared.serials.fetch_add(1, Ordering::Relaxed),
+            keeper: Arc::clone(&self.shared),
             fields: fields.clone(),
-            begun: Once::new(),
+            serial: OnceLock::new(),
             budget: Arc::new(OutputBudget::new(&self.shared.waiting)),
             dropped: AtomicU64::new(0),
             dropped_in_all: AtomicU64::new(0),
@@ -124,12 +126,7 @@ impl RunOutput {
     /// The command has begun: from here on the run counts as one in progress.
     pub(crate) fn begin(&self) {
         if let Some(inbox) = &self.inbox {
-            self.begun.call_once(|| {
-                let _ = inbox.send(WriterCommand::Begin {
-                    serial: self.serial,
-                    fields: Box::new(self.fields.clone()),
-                });
-            });
+            self.serial(inbox);
         }
     }
 
@@ -140,6 +137,9 @@ impl RunOutput {
 
     /// The run has ended. Logs how much of its output is missing in the file because the disk was slow.
     pub(crate) fn end(&self, end: RunEnd, fields: &RunFields) {
+        if matches!(end, RunEnd::NotStarted) && self.serial.get().is_none() {
+            return;
+        }
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         self.send(|serial| WriterCommand::End {
             serial,
@@ -163,11 +163,20 @@ impl RunOutput {
     }
 
     fn send(&self, command: impl FnOnce(u64) -> WriterCommand) {
-        self.begin();
         if let Some(inbox) = &self.inbox {
             // Without the thread nothing is kept, and the run goes on.
-            let _ = inbox.send(command(self.serial));
+            let _ = inbox.send(command(self.serial(inbox)));
         }
+    }
+
+    /// The number of the run, which begins now if it has not begun.
+    fn serial(&self, inbox: &mpsc::Sender<WriterCommand>) -> u64 {
+        *self.serial.get_or_init(|| {
+            let serial = self.keeper.serials.fetch_add(1, Ordering::Relaxed);
+            let fields = Box::new(self.fields.clone());
+            let _ = inbox.send(WriterCommand::Begin { serial, fields });
+            serial
+        })
     }
 }
 
@@ -199,6 +208,61 @@ impl OutputSink for RunOutput {
 
 impl Drop for RunOutput {
     fn drop(&mut self) {
-        self.send(|serial| WriterCommand::Forget { serial });
+        if self.serial.get().is_some() {
+            self.send(|serial| WriterCommand::Forget { serial });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{HostName, JobName, RunId};
+
+    fn fields() -> RunFields {
+        RunFields {
+            job: JobName::parse("job").expect("a name"),
+            run: RunId::new(),
+            scheduled_at: None,
+            host: HostName::parse("host").expect("a name"),
+        }
+    }
+
+    fn keeper() -> (OutputKeeper, mpsc::Receiver<WriterCommand>) {
+        let (inbox, commands) = mpsc::channel();
+        let shared = Arc::new(KeeperState {
+            directory: None,
+            keeps: AtomicBool::new(true),
+            serials: AtomicU64::new(0),
+            waiting: Arc::default(),
+        });
+        (OutputKeeper { inbox, shared }, commands)
+    }
+
+    #[test]
+    fn runs_are_numbered_in_the_order_in_which_they_begin() {
+        let (keeper, commands) = keeper();
+        let [first, second] = [fields(), fields()];
+        let granted = [keeper.of_run(&first), keeper.of_run(&second)];
+        for output in granted.iter().rev() {
+            output.begin();
+            output.begin();
+        }
+        let begun: Vec<_> = (commands.try_iter())
+            .map(|command| match command {
+                WriterCommand::Begin { serial, fields } => (serial, fields.run),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(begun, [(0, second.run), (1, first.run)]);
+    }
+
+    #[test]
+    fn the_thread_hears_nothing_of_a_run_that_never_begins() {
+        let (keeper, commands) = keeper();
+        let fields = fields();
+        keeper.of_run(&fields).end(RunEnd::NotStarted, &fields);
+        drop(keeper.of_run(&fields));
+        assert_eq!(commands.try_iter().count(), 0);
     }
 }

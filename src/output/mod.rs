@@ -48,7 +48,7 @@ pub(crate) const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 /// How long a run that writes nothing has no file. Most runs are short and succeed, and to create and to
 /// remove a file takes more time than all else that this host does for such a run.
-pub(crate) const SILENT_FOR: Duration = Duration::from_secs(1);
+const SILENT_FOR: Duration = Duration::from_secs(1);
 
 /// The directory of the output of runs, in a state directory.
 pub(crate) fn directory_in(state: &Path) -> PathBuf {
