@@ -16,8 +16,9 @@ const RECORDS_SEARCHED: usize = 100_000;
 /// runs; a run before more of them is not found.
 pub(super) const NEWEST: usize = 50;
 
-/// A run that was granted longer ago has its file, if it is to have one: it is created a second after the start.
-/// Generous, because hosts are slow and clocks differ.
+/// A run that began longer ago has its file, if it is to have one: it is created a second after the begin. Generous,
+/// because hosts are slow and clocks differ, and because of runs that share an instant some begin seconds after it. The
+/// store does not know when.
 const YOUNG: Duration = Duration::from_secs(5);
 
 /// A run that the store knows.
@@ -42,7 +43,7 @@ pub(super) struct FleetRun {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RunState {
     InProgress {
-        /// When the store granted it, by the store's clock.
+        /// When the store granted it, or the instant that it then waits for, by the store's clock.
         since: Timestamp,
     },
     Ended {
@@ -53,12 +54,19 @@ pub(super) enum RunState {
 }
 
 impl FleetRun {
-    /// Whether it may have a file in a moment, because it is in progress and has just begun.
-    pub(super) fn awaits_file(&self, now: Timestamp) -> bool {
+    /// How long it may take until it has its file: it waits for its instant, or has just begun.
+    pub(super) fn awaits_file_for(&self, now: Timestamp) -> Duration {
         match self.state {
-            RunState::InProgress { since } => now.since(since) < YOUNG,
-            RunState::Ended { .. } => false,
+            // The clock of this host may be wrong.
+            RunState::InProgress { since } => since.plus(YOUNG).since(now).min(2 * YOUNG),
+            RunState::Ended { .. } => Duration::ZERO,
         }
+    }
+
+    /// Whether it may get a file as long as it is in progress.
+    pub(super) fn may_get_file(&self) -> bool {
+        let in_progress = matches!(self.state, RunState::InProgress { .. });
+        in_progress && self.is_live && self.keep != KeepOutput::None
     }
 
     /// Whether its host has no file, by the list at hand: by default runs that succeeded have none.
@@ -265,18 +273,41 @@ mod tests {
     }
 
     #[test]
-    fn only_a_run_in_progress_that_has_just_begun_may_get_a_file_in_a_moment() {
+    fn the_file_of_a_run_that_waits_or_has_just_begun_is_awaited() {
         let since = Timestamp::from_secs(1000);
         let run = in_state(RunState::InProgress { since });
-        // Its clock may be behind that of the store.
-        for now in [999, 1000, 1004] {
-            assert!(run.awaits_file(Timestamp::from_secs(now)), "{now}");
+        let awaited = |run: &FleetRun, now| run.awaits_file_for(Timestamp::from_secs(now));
+        for (now, seconds) in [(999, 6), (1000, 5), (1004, 1), (1005, 0), (2000, 0)] {
+            assert_eq!(awaited(&run, now), Duration::from_secs(seconds), "{now}");
         }
-        assert!(!run.awaits_file(Timestamp::from_secs(1005)));
+        // This clock is far behind that of the store.
+        assert_eq!(awaited(&run, 1), Duration::from_secs(10));
         let ended = in_state(RunState::Ended {
             outcome: Outcome::Failed,
             tail: None,
         });
-        assert!(!ended.awaits_file(since));
+        assert_eq!(awaited(&ended, 1000), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_run_is_followed_without_a_file_while_its_host_may_create_one() {
+        let since = Timestamp::from_secs(1000);
+        let run = || in_state(RunState::InProgress { since });
+        assert!(run().may_get_file());
+        let dead = FleetRun {
+            is_live: false,
+            ..run()
+        };
+        assert!(!dead.may_get_file());
+        let unkept = FleetRun {
+            keep: KeepOutput::None,
+            ..run()
+        };
+        assert!(!unkept.may_get_file());
+        let ended = in_state(RunState::Ended {
+            outcome: Outcome::Failed,
+            tail: None,
+        });
+        assert!(!ended.may_get_file());
     }
 }

@@ -13,7 +13,7 @@ use super::output::StdoutReader;
 use super::{Failure, Target, output};
 use crate::config::state_directory;
 use crate::names::{HostName, JobName};
-use crate::output::{Progress, RunReader, SILENT_FOR, StoredRun, directory_in};
+use crate::output::{Progress, RunReader, StoredRun, directory_in};
 use crate::time::Timestamp;
 use find::{FleetRun, NEWEST, RunState};
 use remote::{Printed, RemoteLogs};
@@ -23,6 +23,8 @@ use show::{Form, Printer};
 
 /// How often the files of a run in progress are read.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often a run without a file is looked at that began a while ago. The store has to be asked for it.
+const LOOK_SELDOM: Duration = Duration::from_secs(2);
 
 /// Options of `logs`.
 #[derive(Debug, clap::Args)]
@@ -118,7 +120,7 @@ fn show_found(
     args: &Args,
     host: &HostName,
     here: Option<&Path>,
-    mut found: FleetRun,
+    found: FleetRun,
     again: impl Fn() -> Result<Option<FleetRun>, Failure>,
 ) -> Result<ExitCode, Failure> {
     let is_here = found.host == host.as_str();
@@ -131,26 +133,21 @@ fn show_found(
             .map(|directory| stored_run(directory, &run_id));
         looks.find_map(Result::transpose).transpose()
     };
-    // While it has written nothing, its file is created a little later.
-    let created_by = Instant::now() + SILENT_FOR + LOOK_EVERY;
-    let may_be_created =
-        |found: &FleetRun| found.awaits_file(Timestamp::now()) && Instant::now() < created_by;
+    let mut awaited = AwaitedRun {
+        created_by: Instant::now() + found.awaits_file_for(Timestamp::now()),
+        follow: args.follow,
+        found,
+        again,
+    };
     loop {
         if let Some(stored) = look()? {
             return print(args, &stored);
         }
-        if !is_here || !may_be_created(&found) {
+        if !is_here || !awaited.wait() {
             break;
         }
-        std::thread::sleep(LOOK_EVERY);
-        // It may have ended without output; it then gets no file.
-        if let Ok(Some(now)) = again()
-            && now.run_id == run_id
-        {
-            found = now;
-        }
     }
-    let found = &found;
+    let found = &awaited.found;
     if !is_here
         && !found.has_no_file()
         && let (Some(address), Some(token_file)) = (&found.http, &args.token_file)
@@ -159,12 +156,12 @@ fn show_found(
         let mut printer = Printer::new(form(args), args.stream);
         let printed = loop {
             let to = (&mut printer, args.stream);
-            let printed = remote.print(&found.run_id, to, args.follow)?;
-            if !matches!(printed, Printed::NotKept) || !may_be_created(found) {
+            let printed = remote.print(&run_id, to, args.follow)?;
+            if !matches!(printed, Printed::NotKept) || !awaited.wait() {
                 break printed;
             }
-            std::thread::sleep(LOOK_EVERY);
         };
+        let found = &awaited.found;
         return match printed {
             Printed::Output => Ok(ExitCode::SUCCESS),
             Printed::Beginning => {
@@ -182,6 +179,39 @@ fn show_found(
         return Err(Failure::Unavailable(found.elsewhere_message()));
     }
     show_tail(args, here, found)
+}
+
+/// A run that may have no file yet.
+struct AwaitedRun<F> {
+    found: FleetRun,
+    /// Asks the store again.
+    again: F,
+    /// When it has its file, if it has begun when it should.
+    created_by: Instant,
+    /// Whether the file of a run in progress is waited for after that.
+    follow: bool,
+}
+
+impl<F: Fn() -> Result<Option<FleetRun>, Failure>> AwaitedRun<F> {
+    /// Waits a moment; returns whether the run may have a file now.
+    fn wait(&mut self) -> bool {
+        let in_progress = matches!(self.found.state, RunState::InProgress { .. });
+        let pause = if in_progress && Instant::now() < self.created_by {
+            LOOK_EVERY
+        } else if self.follow && self.found.may_get_file() {
+            LOOK_SELDOM
+        } else {
+            return false;
+        };
+        std::thread::sleep(pause);
+        match (self.again)() {
+            // It may have ended without output; it then gets no file.
+            Ok(Some(now)) if now.run_id == self.found.run_id => self.found = now,
+            // A newer run of the job shows that it has ended. Without the store nobody knows.
+            _ => self.follow = false,
+        }
+        true
+    }
 }
 
 /// Shows what the record of a run has when no file has more.
