@@ -77,8 +77,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let settings = args.target.settings(list.as_ref())?;
     match find::in_fleet(&args.target, (list.as_ref(), &settings), &host, &wanted) {
         Ok(Some(found)) => {
-            let again = || find::in_fleet(&args.target, (list.as_ref(), &settings), &host, &wanted);
-            show_found(args, &host, here.as_deref(), found, again)
+            let again = |run: &WantedRun| {
+                find::in_fleet(&args.target, (list.as_ref(), &settings), &host, run)
+            };
+            show_found(args, &host, here.as_deref(), (&wanted, found), again)
         }
         Ok(None) => {
             args.target.warn_if_guessed(list.as_ref(), &settings);
@@ -120,8 +122,8 @@ fn show_found(
     args: &Args,
     host: &HostName,
     here: Option<&Path>,
-    found: FleetRun,
-    again: impl Fn() -> Result<Option<FleetRun>, Failure>,
+    (wanted, found): (&WantedRun, FleetRun),
+    again: impl Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>,
 ) -> Result<ExitCode, Failure> {
     let is_here = found.host == host.as_str();
     let announced = found.directory.clone().filter(|_| is_here);
@@ -136,6 +138,7 @@ fn show_found(
     let mut awaited = AwaitedRun {
         created_by: Instant::now() + found.awaits_file_for(Timestamp::now()),
         follow: args.follow,
+        wanted,
         found,
         again,
     };
@@ -182,7 +185,8 @@ fn show_found(
 }
 
 /// A run that may have no file yet.
-struct AwaitedRun<F> {
+struct AwaitedRun<'a, F> {
+    wanted: &'a WantedRun,
     found: FleetRun,
     /// Asks the store again.
     again: F,
@@ -192,7 +196,7 @@ struct AwaitedRun<F> {
     follow: bool,
 }
 
-impl<F: Fn() -> Result<Option<FleetRun>, Failure>> AwaitedRun<F> {
+impl<F: Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<'_, F> {
     /// Waits a moment; returns whether the run may have a file now.
     fn wait(&mut self) -> bool {
         let in_progress = matches!(self.found.state, RunState::InProgress { .. });
@@ -204,13 +208,26 @@ impl<F: Fn() -> Result<Option<FleetRun>, Failure>> AwaitedRun<F> {
             return false;
         };
         std::thread::sleep(pause);
-        match (self.again)() {
-            // It may have ended without output; it then gets no file.
-            Ok(Some(now)) if now.run_id == self.found.run_id => self.found = now,
-            // A newer run of the job shows that it has ended. Without the store nobody knows.
-            _ => self.follow = false,
+        // It may have ended without output; it then gets no file.
+        match self.look_again() {
+            Some(found) => self.found = found,
+            // Nobody knows whether it is in progress.
+            None => self.follow = false,
         }
         true
+    }
+
+    /// The same run as the store has it now.
+    fn look_again(&self) -> Option<FleetRun> {
+        let run = &self.found.run_id;
+        let is_it = |found: &FleetRun| found.run_id == *run;
+        let found = (self.again)(self.wanted).ok()??;
+        if is_it(&found) {
+            return Some(found);
+        }
+        // The job has a newer one.
+        let found = (self.again)(&WantedRun::Run(run.clone())).ok()??;
+        Some(found).filter(is_it)
     }
 }
 

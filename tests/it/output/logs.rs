@@ -119,6 +119,40 @@ fn a_run_that_has_just_begun_and_has_written_nothing_is_found() {
 }
 
 #[test]
+fn a_run_without_a_file_is_followed_while_it_is_in_progress() {
+    let state = tempfile::tempdir().unwrap();
+    // No directory for files.
+    fs::write(state.path().join("output"), "").unwrap();
+    let go = state.path().join("go");
+    let list = format!(
+        "jobs:\n  - {{ name: job, every: 1s, command: 'echo hi; until [ -e {} ]; do sleep 0.05; done' }}\n",
+        go.display()
+    );
+    let mut daemon = on(state.path(), list).start();
+    daemon.wait_log(&["started"]);
+    let said = fs::File::create(state.path().join("said")).unwrap();
+    let mut follower = command::command(command::BINARY);
+    follower
+        .args(["logs", "job", "--follow"])
+        .env("CRONLATCH_CONFIG", daemon.list())
+        .env("CRONLATCH_HOST", "host")
+        .env("STATE_DIRECTORY", state.path())
+        .stdout(Stdio::null())
+        .stderr(said);
+    let mut follower = follower.spawn().unwrap();
+    // It waits no longer than for the file of a run that has just begun.
+    let told = ask(state.path(), &daemon.list(), &["logs", "job"]).expect_code(69);
+    assert!(told.stderr.contains("which is in progress"), "{told:?}");
+    assert_eq!(follower.try_wait().unwrap(), None);
+    fs::write(&go, "").unwrap();
+    let ended = command::exit_of(&mut follower).unwrap();
+    let said = fs::read_to_string(state.path().join("said")).unwrap();
+    assert!(ended.success(), "{said}");
+    assert!(said.contains("keeps no file of run"), "{said}");
+    daemon.terminate();
+}
+
+#[test]
 fn the_follower_of_a_run_whose_daemon_is_killed_ends() {
     let state = tempfile::tempdir().unwrap();
     let list = "jobs:\n  - { name: job, every: 1s, command: 'echo begin; sleep 1000' }\n";
