@@ -138,6 +138,7 @@ fn show_found(
     let mut awaited = AwaitedRun {
         created_by: Instant::now() + found.awaits_file_for(Timestamp::now()),
         follow: args.follow,
+        said: false,
         wanted,
         found,
         again,
@@ -194,6 +195,8 @@ struct AwaitedRun<'a, F> {
     created_by: Instant,
     /// Whether the file of a run in progress is waited for after that.
     follow: bool,
+    /// Whether the user knows that.
+    said: bool,
 }
 
 impl<F: Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<'_, F> {
@@ -203,6 +206,7 @@ impl<F: Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<'_, F> {
         let pause = if in_progress && Instant::now() < self.created_by {
             LOOK_EVERY
         } else if self.follow && self.found.may_get_file() {
+            self.say_that_it_waits();
             LOOK_SELDOM
         } else {
             return false;
@@ -215,6 +219,17 @@ impl<F: Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<'_, F> {
             None => self.follow = false,
         }
         true
+    }
+
+    fn say_that_it_waits(&mut self) {
+        let FleetRun {
+            job, run_id, host, ..
+        } = &self.found;
+        if !std::mem::replace(&mut self.said, true) {
+            output::report(&format!(
+                "-- host {host} has no output of run {run_id} of job {job} yet: waiting while it is in progress --"
+            ));
+        }
     }
 
     /// The same run as the store has it now.

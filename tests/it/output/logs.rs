@@ -140,13 +140,17 @@ fn a_run_without_a_file_is_followed_while_it_is_in_progress() {
         .stdout(Stdio::null())
         .stderr(said);
     let mut follower = follower.spawn().unwrap();
-    // It waits no longer than for the file of a run that has just begun.
+    // By now it has waited for the file of a run that has just begun.
+    let said = || fs::read_to_string(state.path().join("said")).unwrap();
+    wait_until("the follower waits for the run", || {
+        said().contains("waiting while it is in progress")
+    });
+    // Others get an answer.
     let told = ask(state.path(), &daemon.list(), &["logs", "job"]).expect_code(69);
     assert!(told.stderr.contains("which is in progress"), "{told:?}");
-    assert_eq!(follower.try_wait().unwrap(), None);
     fs::write(&go, "").unwrap();
     let ended = command::exit_of(&mut follower).unwrap();
-    let said = fs::read_to_string(state.path().join("said")).unwrap();
+    let said = said();
     assert!(ended.success(), "{said}");
     assert!(said.contains("keeps no file of run"), "{said}");
     daemon.terminate();
