@@ -91,7 +91,7 @@ fn a_store_that_takes_no_writes_is_critical_and_the_reason_is_shown() {
         wait_until("nothing is wrong", || check(&daemon, &[]).0 == 0);
     }
     redis.break_snapshots();
-    expect_no_writes(&daemon, "stop-writes-on-bgsave-error");
+    expect_no_writes(&daemon, "append-only file");
     redis.mend_snapshots();
     wait_until("nothing is wrong", || check(&daemon, &[]).0 == 0);
 }

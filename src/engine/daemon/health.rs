@@ -67,7 +67,8 @@ impl OutageKind {
         match self {
             Self::Silent => "been unreachable",
             Self::Rejects => "been unusable",
-            Self::TakesNoWrites => "taken no writes",
+            // With full memory it still accepts renewals and results.
+            Self::TakesNoWrites => "taken no claims",
         }
     }
 
@@ -437,7 +438,7 @@ mod tests {
         // Before it was known what is wrong.
         assert_eq!(health.failed(at(0), OutageKind::Silent), Notable::Yes);
         health.failed(at(10), OutageKind::TakesNoWrites);
-        assert_eq!(health.kind.state(), "taken no writes");
+        assert_eq!(health.kind.state(), "taken no claims");
         assert_eq!(health.answers(at(1_000)), Notable::No);
         assert_eq!(health.believed(at(11_000)), Notable::Yes);
         assert_eq!(health.kind.stable_end(), "the store takes writes again");

@@ -237,10 +237,12 @@ impl RedisFailure {
                 Self::unreachable(said.of_rejected_writes())
             }
             Some("MISCONF") => {
+                // There is one code for both files; its own sentence says which one it is.
+                let own = without_place_in_script(error.detail().unwrap_or_default());
                 let said = format!(
-                    "{shown} rejects every claim and renewal, because it failed to save its data to \
-                     disk: correct what its log names, then send it BGSAVE; or set \
-                     stop-writes-on-bgsave-error to no"
+                    "{shown} rejects every claim and renewal, because it cannot write its snapshot or \
+                     its append-only file: look at its log and its disk; after a failed snapshot, send \
+                     it BGSAVE once the disk can be written to ({own})"
                 );
                 let said = ErrorDetail::from(said).caused_by(error.clone());
                 Self::unreachable(said.of_rejected_writes())
