@@ -240,6 +240,10 @@ impl Nodes {
         if let Some(first) = errors.iter().find_map(|(_, e)| e.as_ref().err()) {
             detail = detail.caused_by(first.clone());
         }
+        let rejects = |(_, e): &&NodeReply<()>| e.as_ref().is_err_and(StoreError::takes_no_writes);
+        if self.len() - errors.iter().filter(rejects).count() < self.quorum() {
+            detail = detail.of_rejected_writes();
+        }
         if is_refused {
             StoreError::Refused(detail)
         } else {

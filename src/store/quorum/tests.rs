@@ -18,8 +18,8 @@ use crate::store::redis::node::{
     PrepareStatus, StreamId,
 };
 use crate::store::{
-    Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
-    RetryDelay, RunTerms, StartupQuorum, StoreError, StoreSettings, check_url,
+    Condition, ErrorDetail, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings,
+    RenewReply, RetryDelay, RunTerms, StartupQuorum, StoreError, StoreSettings, check_url,
 };
 use crate::time::Timestamp;
 
@@ -619,20 +619,40 @@ fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
     assert_eq!((told.lost_at, told.recovering), (Some(lost_at(8)), ms(500)));
 }
 
+/// Three nodes, which nobody asks.
+fn three_nodes() -> Nodes {
+    let nodes = ["a", "b", "c"].map(|host| match check_url(&format!("redis://{host}")) {
+        Ok(StoreSettings::Redis(node)) => node,
+        other => panic!("{other:?}"),
+    });
+    Nodes::new(&RedlockSettings {
+        nodes: nodes.to_vec(),
+        tries: 3,
+        retry_delay: RetryDelay::default(),
+        at_start: StartupQuorum::Wait,
+    })
+    .unwrap()
+}
+
+#[test]
+fn nodes_take_no_writes_if_too_few_are_left_that_may_take_them() {
+    let nodes = three_nodes();
+    let full = || ErrorDetail::from("full".to_owned()).of_rejected_writes();
+    let (refused, unreachable) = (StoreError::Refused(full()), StoreError::Unreachable(full()));
+    let away = StoreError::unreachable("gone".to_owned());
+    let few = |errors: [&StoreError; 2]| {
+        let errors: Vec<_> = (0..).zip(errors.map(|e| Err(e.clone()))).collect();
+        nodes.too_few(1, &errors).takes_no_writes()
+    };
+    assert!(few([&refused, &refused]));
+    assert!(few([&refused, &unreachable]));
+    assert!(!few([&refused, &away]));
+}
+
 #[test]
 fn one_server_under_two_names_is_refused_whichever_answers_last() {
     for order in [[0, 1, 2], [2, 1, 0], [2, 0, 1]] {
-        let nodes = ["a", "b", "c"].map(|host| match check_url(&format!("redis://{host}")) {
-            Ok(StoreSettings::Redis(node)) => node,
-            other => panic!("{other:?}"),
-        });
-        let nodes = Nodes::new(&RedlockSettings {
-            nodes: nodes.to_vec(),
-            tries: 3,
-            retry_delay: RetryDelay::default(),
-            at_start: StartupQuorum::Wait,
-        })
-        .unwrap();
+        let nodes = three_nodes();
         let answers = order.map(|at| {
             let server = if at == 1 { "one" } else { "other" };
             let reply = PrepareReply {
