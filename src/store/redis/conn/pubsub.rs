@@ -400,9 +400,10 @@ async fn keep_up(
             return false;
         }
     }
+    let shown = listener.channels().shown.clone();
     match redis::cmd("PING").exec_async(connection).await {
         Ok(()) => true,
         // The server replied: one that cannot save its data to disk rejects even this.
-        Err(error) => error.code().is_some(),
+        Err(error) => RedisFailure::of(&shown, &error).rejects_writes(),
     }
 }
