@@ -48,12 +48,16 @@ pub(in crate::store::redis) fn text(summary: &Summary) -> String {
 pub(super) fn line(pairs: &[(&str, String)]) -> String {
     let mut line = String::new();
     for (name, value) in pairs {
-        if !matches!(*name, "output_tail" | "usage") {
+        if is_kept(name) {
             line.extend(["\t", *name, "=", &escaped(value)]);
         }
     }
     line.push('\n');
     line
+}
+
+fn is_kept(name: &str) -> bool {
+    !matches!(name, "output_tail" | "usage")
 }
 
 /// Reads a summary. What cannot be read is left out, because nothing depends on it.
@@ -100,7 +104,10 @@ fn record<'a>(job: &JobName, fields: impl Iterator<Item = &'a str>) -> Option<Re
     let mut record = blank(job);
     for field in fields {
         let (name, value) = field.split_once('=')?;
-        set(&mut record, name, unescaped(value)).ok()?;
+        // An earlier version kept more.
+        if is_kept(name) {
+            set(&mut record, name, unescaped(value)).ok()?;
+        }
     }
     Some(record)
 }
@@ -157,6 +164,10 @@ mod tests {
             ],
         };
         assert_eq!(read(&job, &text(&summary)), summary);
+        let earlier =
+            text(&summary).replace("\tattempts=1", "\tattempts=1\tusage=1 2\toutput_tail=x");
+        assert_ne!(earlier, text(&summary));
+        assert_eq!(read(&job, &earlier), summary);
         assert_eq!(text(&Summary::default()), "");
         assert_eq!(read(&job, ""), Summary::default());
     }
