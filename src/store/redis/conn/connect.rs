@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::exchange::within;
 use super::hello::{Hello, OLDEST, Part, judge};
-use super::other_encryption;
+use super::other_encryption::{self, KnownFailure};
 use crate::store::endpoint::{Encryption, Endpoint};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{ErrorDetail, RedisSettings};
@@ -56,10 +56,20 @@ pub(in crate::store::redis) async fn connect(
     part: Part,
     pushes: UnboundedSender<PushInfo>,
 ) -> Result<MultiplexedConnection, RedisFailure> {
-    within(CONNECT_TIMEOUT, connect_unbounded(settings, part, pushes))
+    connect_noting((settings, &KnownFailure::default()), part, pushes).await
+}
+
+/// As [`connect`], for a caller that may stop waiting earlier: notes why the connection cannot be made.
+pub(in crate::store::redis) async fn connect_noting(
+    (settings, known): (&RedisSettings, &KnownFailure),
+    part: Part,
+    pushes: UnboundedSender<PushInfo>,
+) -> Result<MultiplexedConnection, RedisFailure> {
+    let connecting = connect_unbounded((settings, known), part, pushes);
+    within(CONNECT_TIMEOUT, connecting)
         .await
         .unwrap_or_else(|| {
-            Err(RedisFailure::unreachable(format!(
+            Err(known.or_late(format!(
                 "no connection to {} within {CONNECT_TIMEOUT:?}",
                 settings.shown()
             )))
@@ -67,7 +77,7 @@ pub(in crate::store::redis) async fn connect(
 }
 
 async fn connect_unbounded(
-    settings: &RedisSettings,
+    (settings, known): (&RedisSettings, &KnownFailure),
     part: Part,
     pushes: UnboundedSender<PushInfo>,
 ) -> Result<MultiplexedConnection, RedisFailure> {
@@ -75,15 +85,16 @@ async fn connect_unbounded(
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_push_sender(pushes);
-    let mut connection = open(settings, &config).await?;
+    let mut connection = open((settings, known), &config).await?;
     let hello = Hello::ask(&settings.shown(), &mut connection).await?;
     judge(&settings.shown(), part, &hello)?;
     Ok(connection)
 }
 
-/// Connects and logs in, without a limit. Finds out whether TLS is what keeps it from that.
+/// Connects and logs in, without a limit. Finds out whether TLS is what keeps it from that: a caller whose limit is
+/// over reports what is known by then.
 pub(in crate::store::redis) async fn open(
-    settings: &RedisSettings,
+    (settings, known): (&RedisSettings, &KnownFailure),
     config: &AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, RedisFailure> {
     let client = client(settings)?;
@@ -91,20 +102,23 @@ pub(in crate::store::redis) async fn open(
     let opened = tokio::select! {
         biased;
         opened = client.get_multiplexed_async_connection_with_config(config) => opened,
-        failure = other_encryption::found_without_tls(settings) => return Err(failure),
+        never = other_encryption::look_for_none(settings, known) => match never {},
     };
     let error = match opened {
         Ok(connection) => return Ok(connection),
         Err(error) => error,
     };
     let may_be_tls = error.is_connection_dropped() || error.kind() == redis::ErrorKind::Parse;
+    known.note(log_in_failure(settings, &error));
     if may_be_tls
         && !error.is_connection_refusal()
         && let Some(failure) = other_encryption::with_tls(settings).await
     {
         return Err(failure);
     }
-    Err(log_in_failure(settings, &error))
+    Err(known
+        .get()
+        .unwrap_or_else(|| log_in_failure(settings, &error)))
 }
 
 /// Reads the password file and the CA file again, because both may have been replaced.

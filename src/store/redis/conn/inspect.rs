@@ -10,6 +10,7 @@ use redis::{AsyncConnectionConfig, Value};
 
 use super::connect::{CONNECT_TIMEOUT, open};
 use super::hello::Hello;
+use super::other_encryption::KnownFailure;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{RedisSettings, StoreError};
 
@@ -38,16 +39,20 @@ impl Inspector {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(PATIENCE));
-        match tokio::time::timeout(CONNECT_TIMEOUT, open(settings, &config)).await {
+        let known = KnownFailure::default();
+        let opening = open((settings, &known), &config);
+        match tokio::time::timeout(CONNECT_TIMEOUT, opening).await {
             Ok(Ok(connection)) => Ok(Self {
                 connection,
                 shown: settings.shown(),
             }),
             Ok(Err(failure)) => Err(failure.into()),
-            Err(_) => Err(StoreError::unreachable(format!(
-                "no connection to {} within {CONNECT_TIMEOUT:?}",
-                settings.shown()
-            ))),
+            Err(_) => Err(known
+                .or_late(format!(
+                    "no connection to {} within {CONNECT_TIMEOUT:?}",
+                    settings.shown()
+                ))
+                .into()),
         }
     }
 

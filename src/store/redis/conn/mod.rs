@@ -10,6 +10,6 @@ pub(super) mod hello;
 pub(super) mod inspect;
 mod known_scripts;
 pub(super) mod link;
-mod other_encryption;
+pub(super) mod other_encryption;
 pub(super) mod presence;
 pub(super) mod pubsub;

@@ -3,6 +3,8 @@
 //! No error says this: a server without TLS waits for the end of the line of which it takes the greeting for the
 //! beginning, and a server with TLS closes the connection. A second connection speaks as the server may expect.
 
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,18 +25,39 @@ const LIMIT: Duration = Duration::from_millis(300);
 const GREETING: &[u8] = b"\x16\x03\x01\x00\x2f\x01\x00\x00\x2b\x03\x03\
     0123456789abcdef0123456789abcdef\x00\x00\x04\xc0\x2f\xc0\x2b\x01\x00";
 
-/// Returns once the greeting of TLS has had no reply for a while and the server has proved to be one without TLS;
-/// otherwise never.
-pub(super) async fn found_without_tls(settings: &RedisSettings) -> RedisFailure {
+/// Why a connection cannot be made, as far as that is known when the limit of the caller is over.
+#[derive(Debug, Clone, Default)]
+pub(in crate::store::redis) struct KnownFailure(Arc<OnceLock<RedisFailure>>);
+
+impl KnownFailure {
+    /// Only the first one counts.
+    pub(super) fn note(&self, failure: RedisFailure) {
+        drop(self.0.set(failure));
+    }
+
+    pub(in crate::store::redis) fn get(&self) -> Option<RedisFailure> {
+        self.0.get().cloned()
+    }
+
+    /// The failure, or that there was no reply in time.
+    pub(in crate::store::redis) fn or_late(&self, text: String) -> RedisFailure {
+        self.get()
+            .unwrap_or_else(|| RedisFailure::unreachable(text))
+    }
+}
+
+/// Notes once the greeting of TLS has had no reply for a while and the server has proved to be one without TLS.
+/// Never returns: only the connection itself shows whether it can be made.
+pub(super) async fn look_for_none(settings: &RedisSettings, known: &KnownFailure) -> Infallible {
     if settings.endpoint.encryption() == Encryption::Tls {
         tokio::time::sleep(SILENT_FOR).await;
         // An error is a reply, too: the server may want a password first.
         if matches!(first_byte(settings, b"PING\r\n").await, Some(b'+' | b'-')) {
-            return RedisFailure::unreachable(format!(
+            known.note(RedisFailure::unreachable(format!(
                 "{} does not use TLS: write redis:// instead of rediss:// (with Sentinels, leave out \
                  `tls: true`), or correct the port",
                 settings.shown()
-            ));
+            )));
         }
     }
     std::future::pending().await

@@ -19,6 +19,7 @@ use crate::ground::tasks::SpawnBoxed as _;
 use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, open};
 use crate::store::redis::conn::hello::Hello;
 use crate::store::redis::conn::link::ServerSource;
+use crate::store::redis::conn::other_encryption::KnownFailure;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
 
@@ -203,10 +204,11 @@ fn newest(named: &[MasterVote]) -> Option<&MasterVote> {
 impl Sentinel {
     async fn ask(&self) -> Result<MasterReport, RedisFailure> {
         let mut kept = self.connection.lock().await;
+        let known = KnownFailure::default();
         let asked = async {
             let mut connection = match kept.take() {
                 Some(connection) => connection,
-                None => self.connect().await?,
+                None => self.connect(&known).await?,
             };
             let said = self.ask_on(&mut connection).await?;
             Ok::<_, RedisFailure>((said, connection))
@@ -217,18 +219,18 @@ impl Sentinel {
                 Ok(said)
             }
             Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(RedisFailure::unreachable(format!(
+            Err(_) => Err(known.or_late(format!(
                 "{}: no reply within {ANSWER_LIMIT:?}",
                 self.settings.shown()
             ))),
         }
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, RedisFailure> {
+    async fn connect(&self, known: &KnownFailure) -> Result<MultiplexedConnection, RedisFailure> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(CONNECT_TIMEOUT));
-        let mut connection = open(&self.settings, &config).await?;
+        let mut connection = open((&self.settings, known), &config).await?;
         let shown = self.settings.shown();
         if Hello::ask(&shown, &mut connection).await?.is_sentinel() {
             Ok(connection)

@@ -10,13 +10,14 @@ use redis::{PushInfo, PushKind};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-use super::{Link, Live, ServerSource};
+use super::{Attempt, Link, Live, ServerSource};
 use crate::ground::tasks;
 use crate::store::RedisSettings;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::conn::barrier::Barrier;
-use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, connect};
+use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, connect_noting};
 use crate::store::redis::conn::exchange::{Exchange, within};
+use crate::store::redis::conn::other_encryption::KnownFailure;
 use crate::store::redis::failure::RedisFailure;
 
 /// How often the Sentinels are asked whether the master is still the same.
@@ -42,22 +43,26 @@ impl Link {
             }
             match &state.attempt {
                 // If the sender is gone, the runtime of the attempt was shut down.
-                Some(attempt) if attempt.has_changed().is_ok() => attempt.clone(),
+                Some(attempt) if attempt.outcome.has_changed().is_ok() => attempt.clone(),
                 _ => {
-                    let (done, attempt) = watch::channel(None);
+                    let (done, outcome) = watch::channel(None);
+                    let known = KnownFailure::default();
+                    tasks::spawn(Arc::clone(self).connect_once(done, known.clone()));
+                    let attempt = Attempt { outcome, known };
                     state.attempt = Some(attempt.clone());
-                    tasks::spawn(Arc::clone(self).connect_once(done));
                     attempt
                 }
             }
         };
         let limit = limit.min(CONNECT_TIMEOUT * 2);
-        match within(limit, attempt.wait_for(Option::is_some)).await {
-            Some(Ok(outcome)) => match &*outcome {
-                Some(outcome) => outcome.clone(),
-                None => Err(self.no_connection(limit)),
-            },
-            Some(Err(_)) | None => Err(self.no_connection(limit)),
+        let late = || {
+            let failure = attempt.known.get();
+            Err(failure.unwrap_or_else(|| self.no_connection(limit)))
+        };
+        let outcome = &mut attempt.outcome;
+        match within(limit, outcome.wait_for(Option::is_some)).await {
+            Some(Ok(outcome)) => outcome.clone().unwrap_or_else(late),
+            Some(Err(_)) | None => late(),
         }
     }
 
@@ -70,9 +75,10 @@ impl Link {
     async fn connect_once(
         self: Arc<Self>,
         done: watch::Sender<Option<Result<Live, RedisFailure>>>,
+        known: KnownFailure,
     ) {
         let (pushes, ended) = mpsc::unbounded_channel();
-        let outcome = self.connect(pushes).await;
+        let outcome = self.connect(pushes, &known).await;
         let mut server = None;
         let outcome = {
             let mut state = self.state();
@@ -114,12 +120,13 @@ impl Link {
     async fn connect(
         &self,
         pushes: mpsc::UnboundedSender<PushInfo>,
+        known: &KnownFailure,
     ) -> Result<Connected, RedisFailure> {
         let server = match &self.source {
             Some(source) => source.server().await?,
             None => self.settings.clone(),
         };
-        let connection = connect(&server, self.part, pushes).await?;
+        let connection = connect_noting((&server, known), self.part, pushes).await?;
         let barrier = Barrier::beside(&connection, &server, self.part).await?;
         Ok(Connected {
             connection,

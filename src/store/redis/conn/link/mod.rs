@@ -24,6 +24,7 @@ use super::barrier::{Barrier, Trace};
 use super::exchange::Exchange;
 use super::hello::Part;
 use super::known_scripts::KnownScripts;
+use super::other_encryption::KnownFailure;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{RedisSettings, SentinelSettings};
 
@@ -51,11 +52,19 @@ pub(in crate::store::redis) struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     live: Option<Live>,
-    attempt: Option<watch::Receiver<Option<Result<Live, RedisFailure>>>>,
+    attempt: Option<Attempt>,
     generations: u64,
     /// Since when the server is unreachable. Logged once and at debug level, because the caller knows
     /// what the outage means.
     outage: Option<Instant>,
+}
+
+/// An attempt to connect that is under way.
+#[derive(Debug, Clone)]
+struct Attempt {
+    outcome: watch::Receiver<Option<Result<Live, RedisFailure>>>,
+    /// For callers whose limit ends before it.
+    known: KnownFailure,
 }
 
 #[derive(Debug, Clone)]
