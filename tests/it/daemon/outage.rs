@@ -254,7 +254,12 @@ fn the_end_of_an_outage_without_writes_is_told_as_such() {
     fleets[2].0.mend_snapshots();
     for (_, daemon) in &mut fleets {
         daemon.wait_log(&["INFO", "the store takes writes again"]);
-        assert_eq!(daemon.lines_with(&["reachable again"]), 0);
+        // A busy machine may have had a short outage of another kind before.
+        let log = daemon.log();
+        let (_, since) = log
+            .split_once("the store cannot be used: redis://")
+            .expect("the outage was reported");
+        assert!(!since.contains("reachable again"), "{since}");
     }
 }
 
