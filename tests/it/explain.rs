@@ -109,22 +109,30 @@ fn a_skip_names_the_run_that_held_the_lock() {
 fn a_store_that_grants_nothing_yet_is_named_as_the_reason() {
     let redis = RedisServer::builder().unmarked().start();
     let list = format!(
-        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: 'true' }}\n",
+        "\
+store: {}
+defaults: {{ lock: {{ ttl: 2m }} }}
+jobs:
+  - {{ name: later, every: 1s, command: 'true' }}
+  - {{ name: never, every: 1s, command: 'true', start_deadline: 1s, catch_up: none }}
+",
         redis.url()
     );
     let daemon = Daemon::on("host", list).start();
-    let answer = wait_for("the host reports", || {
-        let said = daemon.ask(&["explain", "job", "--json"]).expect_code(0);
-        let answer = said.json_lines().remove(0);
-        answer["hosts"][0].is_object().then_some(answer)
-    });
-    assert_eq!(answer["hosts"][0]["decision"], "waits", "{answer:#}");
-    assert!(
-        answer["details"]
-            .to_string()
-            .contains("grants no locks until"),
-        "{answer:#}"
-    );
+    for (job, decision) in [("never", "waits"), ("later", "may_run")] {
+        let explained = wait_for("the host reports", || {
+            let said = daemon.ask(&["explain", job, "--json"]).expect_code(0);
+            let explained = said.json_lines().remove(0);
+            let is_it = explained["hosts"][0]["decision"] == decision;
+            is_it.then_some(explained)
+        });
+        // Such a store registers nothing, either.
+        assert_eq!(explained["answer"], "before_first_seen", "{explained:#}");
+        let text = explained["text"].to_string();
+        assert!(text.contains("a daemon with this list is up"), "{text}");
+        let details = explained["details"].to_string();
+        assert!(details.contains("grants no locks until"), "{explained:#}");
+    }
 }
 
 #[test]

@@ -26,10 +26,10 @@ pub(super) fn explain(facts: &OccurrenceFacts, at: Timestamp) -> Explanation {
             facts.host
         ));
     }
-    if let Some(why) = &facts.grants_nothing {
+    if let Some(nothing) = &facts.grants_nothing {
         explanation
             .details
-            .push(format!("nothing is claimed now: {why}"));
+            .push(format!("nothing is claimed now: {}", nothing.why));
     }
     explanation
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cli::Failure;
 use crate::cli::status::recovering_until;
-use crate::config::{Job, JobList};
+use crate::config::{CatchUp, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::store::{Fingerprint, HostReport, JobReport, Listing, Lock, Record, Store, StoreError};
 use crate::time::Timestamp;
@@ -34,7 +34,15 @@ pub(super) struct OccurrenceFacts {
     pub(super) listing: Listing,
     pub(super) hosts: Vec<HostReport>,
     /// Why the store grants nothing now, if it does not.
-    pub(super) grants_nothing: Option<String>,
+    pub(super) grants_nothing: Option<GrantsNothing>,
+}
+
+/// Why a store grants nothing.
+#[derive(Debug, Clone)]
+pub(super) struct GrantsNothing {
+    pub(super) why: String,
+    /// When that ends, if it is known.
+    pub(super) until: Option<Timestamp>,
 }
 
 impl OccurrenceFacts {
@@ -82,7 +90,7 @@ impl OccurrenceFacts {
             open_neighbours: store.jobs(&sharing).await?,
             listing,
             hosts: store.hosts().await?,
-            grants_nothing: grants_nothing(store, &asked, (now, &list.jobs)).await,
+            grants_nothing: grants_nothing(store, &asked, (now, &job)).await,
             job,
         })
     }
@@ -91,6 +99,18 @@ impl OccurrenceFacts {
     pub(super) fn newest_occurrence(&self) -> Option<Timestamp> {
         let after_now = Timestamp::from_millis(self.now.millis() + 1);
         self.job.schedule.last_before(after_now)
+    }
+
+    /// Returns why the store does not grant this occurrence, unless that ends while it may still start.
+    pub(super) fn not_granted(&self, at: Timestamp) -> Option<String> {
+        let nothing = self.grants_nothing.as_ref()?;
+        let policies = &self.job.policies;
+        let mut last = at.plus(self.job.delay()).plus(policies.start_deadline);
+        if policies.catch_up != CatchUp::None {
+            last = last.max(at.plus(policies.catch_up_window));
+        }
+        let in_time = nothing.until.is_some_and(|until| until <= last);
+        (!in_time).then(|| nothing.why.clone())
     }
 
     /// The record that has the verdict about an occurrence.
@@ -108,16 +128,19 @@ impl OccurrenceFacts {
 /// Returns why the store grants nothing to this job now: it takes no writes, or may have lost data.
 async fn grants_nothing(
     store: &dyn Store,
-    job: &[(JobName, Lock)],
-    (now, listed): (Timestamp, &[Arc<Job>]),
-) -> Option<String> {
+    asked: &[(JobName, Lock)],
+    (now, job): (Timestamp, &Arc<Job>),
+) -> Option<GrantsNothing> {
     if let Some(why) = store.takes_no_writes().await {
-        return Some(why);
+        return Some(GrantsNothing { why, until: None });
     }
     // Other requests report what else is wrong.
-    let condition = store.condition(job).await.ok()?;
-    let until = recovering_until(&condition, now, listed)?;
-    Some(format!(
-        "the store is new, was restarted or lost data, and grants no locks until {until}"
-    ))
+    let condition = store.condition(asked).await.ok()?;
+    let until = recovering_until(&condition, now, std::slice::from_ref(job))?;
+    let why =
+        format!("the store is new, was restarted or lost data, and grants no locks until {until}");
+    Some(GrantsNothing {
+        why,
+        until: Some(until),
+    })
 }

@@ -112,7 +112,7 @@ fn decision(
         .or_else(|| info.waits.clone())
         .or_else(|| info.clock_wrong.clone())
         .or_else(|| info.lacks.as_ref().map(|lack| format!("it lacks {lack}")));
-    let waits = waits.or_else(|| facts.grants_nothing.clone().filter(|_| winner.is_none()));
+    let waits = waits.or_else(|| facts.not_granted(at).filter(|_| winner.is_none()));
     if let Some(reason) = waits {
         return (ClaimDecision::Waits, Some(reason));
     }

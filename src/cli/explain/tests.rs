@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::answer::explain;
 use super::explanation::{ExplainAnswer, Explanation};
-use super::facts::OccurrenceFacts;
+use super::facts::{GrantsNothing, OccurrenceFacts};
 use super::hosts::ClaimDecision;
 use super::text;
 use crate::cli::times::Times;
@@ -455,11 +455,41 @@ fn before_the_job_was_seen_nobody_ran_it() {
         &at_half_past(&unknown),
         "the store does not know the job yet: a daemon with this list is up",
     );
+    let nobody = "the store does not know the job, because no daemon with it has reached";
+    for fields in [
+        "    hosts: [a]\n",
+        "    lock: { scope: host }\n    hosts: [a, b]\n",
+    ] {
+        // The host with this list is not one that runs the job.
+        let mut unknown = facts(fields);
+        unknown.report.last = None;
+        unknown.host_mut("a").config = Fingerprint("other".into());
+        says(&at_half_past(&unknown), nobody);
+    }
     unknown.hosts.clear();
-    says(
-        &at_half_past(&unknown),
-        "the store does not know the job, because no daemon with it has reached",
-    );
+    says(&at_half_past(&unknown), nobody);
+}
+
+#[test]
+fn a_store_that_grants_nothing_keeps_a_host_only_from_what_is_over_before_it_ends() {
+    let explained = |fields: &str, until| {
+        let mut facts = facts(fields);
+        let why = "the store is new".to_owned();
+        facts.report.last = Some(at("02:00:00"));
+        facts.grants_nothing = Some(GrantsNothing { why, until });
+        let explained = at_half_past(&facts);
+        says(&explained, "nothing is claimed now: the store is new");
+        (explained.answer, explained.hosts[0].decision)
+    };
+    let waits = (ExplainAnswer::NoHost, ClaimDecision::Waits);
+    let may_run = (ExplainAnswer::Undecided, ClaimDecision::MayRun);
+    // It is caught up for an hour.
+    assert_eq!(explained("", None), waits);
+    assert_eq!(explained("", Some(at("03:30:01"))), waits);
+    assert_eq!(explained("", Some(at("03:30:00"))), may_run);
+    let strict = "    catch_up: none\n    start_deadline: 40m\n";
+    assert_eq!(explained(strict, Some(at("03:10:01"))), waits);
+    assert_eq!(explained(strict, Some(at("03:10:00"))), may_run);
 }
 
 #[test]

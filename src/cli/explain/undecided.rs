@@ -2,7 +2,7 @@
 
 use super::explanation::{ExplainAnswer, Explanation, begin};
 use super::facts::OccurrenceFacts;
-use crate::config::{CatchUp, OnOverlap, show_duration};
+use crate::config::{CatchUp, OnOverlap, Scope, show_duration};
 use crate::store::{Pause, Standing};
 use crate::time::Timestamp;
 
@@ -129,8 +129,14 @@ fn not_known(facts: &OccurrenceFacts, at: Timestamp) -> Option<Explanation> {
         let text = format!("nobody ran it: its `hosts` ({globs}) match no live host");
         return Some(begin(facts, at, ExplainAnswer::NoHost, text));
     }
-    let mut lists = facts.hosts.iter().map(|report| &report.info.config);
-    let why = if lists.any(|list| *list == facts.config) {
+    let of_fleet = facts.job.lock.scope == Scope::Fleet;
+    let mut live = facts.hosts.iter().map(|report| &report.info);
+    let has_it = live.any(|info| {
+        info.config == facts.config
+            && globs.matches(&info.host)
+            && (of_fleet || info.host == facts.host)
+    });
+    let why = if has_it {
         " yet: a daemon with this list is up, but has not registered it"
     } else {
         ", because no daemon with it has reached this store"
