@@ -105,9 +105,10 @@ impl OccurrenceFacts {
     pub(super) fn not_granted(&self, at: Timestamp) -> Option<String> {
         let nothing = self.grants_nothing.as_ref()?;
         let policies = &self.job.policies;
-        let mut last = at.plus(self.job.delay()).plus(policies.start_deadline);
+        let due = at.plus(self.job.delay());
+        let mut last = due.plus(policies.start_deadline);
         if policies.catch_up != CatchUp::None {
-            last = last.max(at.plus(policies.catch_up_window));
+            last = last.max(due.plus(policies.catch_up_window));
         }
         let in_time = nothing.until.is_some_and(|until| until <= last);
         (!in_time).then(|| nothing.why.clone())

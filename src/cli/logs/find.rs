@@ -114,7 +114,42 @@ pub(super) fn in_fleet(
     host: &HostName,
     wanted: &WantedRun,
 ) -> Result<Option<FleetRun>, Failure> {
-    let found = output::ask(async {
+    let found = searched(
+        target,
+        (list, settings),
+        host,
+        async |search| match wanted {
+            WantedRun::NewestOf(job) => search.newest_of(job).await,
+            WantedRun::Run(run) => search.run(run).await,
+        },
+    )?;
+    if let (None, WantedRun::NewestOf(job), Some(list)) = (&found, wanted, list)
+        && list.jobs.iter().all(|entry| entry.name != *job)
+    {
+        return Err(crate::cli::unknown_job(job, list));
+    }
+    Ok(found)
+}
+
+/// Finds a run of this job as the store has it now; `None` if it is neither in progress nor on record.
+pub(super) fn run_of_job(
+    target: &Target,
+    from: (Option<&JobList>, &StoreSettings),
+    host: &HostName,
+    (job, run): (&JobName, &str),
+) -> Result<Option<FleetRun>, Failure> {
+    searched(target, from, host, async |search| {
+        search.run_of(job, run).await
+    })
+}
+
+fn searched(
+    target: &Target,
+    (list, settings): (Option<&JobList>, &StoreSettings),
+    host: &HostName,
+    look: impl AsyncFnOnce(&Search<'_>) -> Result<Option<FleetRun>, StoreError>,
+) -> Result<Option<FleetRun>, Failure> {
+    output::ask(async {
         let store = target.open_existing(list, settings)?;
         let hosts = store.hosts().await?;
         let search = Search {
@@ -123,17 +158,8 @@ pub(super) fn in_fleet(
             host,
             hosts: &hosts,
         };
-        Ok(match wanted {
-            WantedRun::NewestOf(job) => search.newest_of(job).await?,
-            WantedRun::Run(run) => search.run(run).await?,
-        })
-    })?;
-    if let (None, WantedRun::NewestOf(job), Some(list)) = (&found, wanted, list)
-        && list.jobs.iter().all(|entry| entry.name != *job)
-    {
-        return Err(crate::cli::unknown_job(job, list));
-    }
-    Ok(found)
+        Ok(look(&search).await?)
+    })
 }
 
 struct Search<'a> {
@@ -162,11 +188,18 @@ impl Search<'_> {
 
     async fn run(&self, run: &str) -> Result<Option<FleetRun>, StoreError> {
         for job in self.list.iter().flat_map(|list| &list.jobs) {
-            for lock in self.locks(&job.name) {
-                let runs = self.runs(&job.name, &lock, RECORDS_SEARCHED).await?;
-                if let Some(found) = runs.into_iter().find(|found| found.run_id == run) {
-                    return Ok(Some(found));
-                }
+            if let Some(found) = self.run_of(&job.name, run).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn run_of(&self, job: &JobName, run: &str) -> Result<Option<FleetRun>, StoreError> {
+        for lock in self.locks(job) {
+            let runs = self.runs(job, &lock, RECORDS_SEARCHED).await?;
+            if let Some(found) = runs.into_iter().find(|found| found.run_id == run) {
+                return Ok(Some(found));
             }
         }
         Ok(None)

@@ -77,10 +77,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let settings = args.target.settings(list.as_ref())?;
     match find::in_fleet(&args.target, (list.as_ref(), &settings), &host, &wanted) {
         Ok(Some(found)) => {
-            let again = |run: &WantedRun| {
-                find::in_fleet(&args.target, (list.as_ref(), &settings), &host, run)
+            let again = |found: &FleetRun| {
+                let run = (&found.job, found.run_id.as_str());
+                find::run_of_job(&args.target, (list.as_ref(), &settings), &host, run)
             };
-            show_found(args, &host, here.as_deref(), (&wanted, found), again)
+            show_found(args, &host, here.as_deref(), found, again)
         }
         Ok(None) => {
             args.target.warn_if_guessed(list.as_ref(), &settings);
@@ -122,8 +123,8 @@ fn show_found(
     args: &Args,
     host: &HostName,
     here: Option<&Path>,
-    (wanted, found): (&WantedRun, FleetRun),
-    again: impl Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>,
+    found: FleetRun,
+    again: impl Fn(&FleetRun) -> Result<Option<FleetRun>, Failure>,
 ) -> Result<ExitCode, Failure> {
     let is_here = found.host == host.as_str();
     let announced = found.directory.clone().filter(|_| is_here);
@@ -139,7 +140,6 @@ fn show_found(
         created_by: Instant::now() + found.awaits_file_for(Timestamp::now()),
         follow: args.follow,
         said: false,
-        wanted,
         found,
         again,
     };
@@ -186,10 +186,9 @@ fn show_found(
 }
 
 /// A run that may have no file yet.
-struct AwaitedRun<'a, F> {
-    wanted: &'a WantedRun,
+struct AwaitedRun<F> {
     found: FleetRun,
-    /// Asks the store again.
+    /// Asks the store for the run as it is now.
     again: F,
     /// When it has its file, if it has begun when it should.
     created_by: Instant,
@@ -199,7 +198,7 @@ struct AwaitedRun<'a, F> {
     said: bool,
 }
 
-impl<F: Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<'_, F> {
+impl<F: Fn(&FleetRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<F> {
     /// Waits a moment; returns whether the run may have a file now.
     fn wait(&mut self) -> bool {
         let in_progress = matches!(self.found.state, RunState::InProgress { .. });
@@ -213,10 +212,11 @@ impl<F: Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<'_, F> {
         };
         std::thread::sleep(pause);
         // It may have ended without output; it then gets no file.
-        match self.look_again() {
-            Some(found) => self.found = found,
-            // Nobody knows whether it is in progress.
-            None => self.follow = false,
+        match (self.again)(&self.found) {
+            Ok(Some(found)) => self.found = found,
+            Ok(None) => self.follow = false,
+            // It may be in progress still: the store is asked again after the next pause.
+            Err(_) => {}
         }
         true
     }
@@ -230,19 +230,6 @@ impl<F: Fn(&WantedRun) -> Result<Option<FleetRun>, Failure>> AwaitedRun<'_, F> {
                 "-- host {host} has no output of run {run_id} of job {job} yet: waiting while it is in progress --"
             ));
         }
-    }
-
-    /// The same run as the store has it now.
-    fn look_again(&self) -> Option<FleetRun> {
-        let run = &self.found.run_id;
-        let is_it = |found: &FleetRun| found.run_id == *run;
-        let found = (self.again)(self.wanted).ok()??;
-        if is_it(&found) {
-            return Some(found);
-        }
-        // The job has a newer one.
-        let found = (self.again)(&WantedRun::Run(run.clone())).ok()??;
-        Some(found).filter(is_it)
     }
 }
 
