@@ -21,7 +21,7 @@ use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, Kind, Late, Lock, LockKey, Outcome,
-    Overlap, Record, Retention, Store, StoreError,
+    Overlap, Record, Retention, RunStatus, Store, StoreError,
 };
 use crate::time::Timestamp;
 
@@ -290,20 +290,12 @@ impl Look {
         let Some(base) = base else {
             return Ok(finding(None, AGAIN));
         };
-        let reported = self
-            .store
-            .history(&self.job.name, &self.own_lock(), 1)
-            .await?;
-        let reported = reported
-            .records
-            .first()
-            .and_then(|record| record.started_at);
-        let due = base.due(self.watched.watch.within, reported);
+        let due = base.due(self.watched.watch.within, self.reported().await?);
         let now = self.store.now().await?;
         if now < due {
             return Ok(finding(None, due.since(now) + Duration::from_millis(1)));
         }
-        let (report, wait) = self.claim_newest(due, now).await?;
+        let (report, wait) = self.claim_newest(base, due, now).await?;
         if (report, wait) == (None, None) {
             let job = &self.job.name;
             tracing::debug!(%job, "overdue since {due}; it was reported as overdue before");
@@ -337,16 +329,24 @@ impl Look {
         }
     }
 
+    /// When the job became overdue, as a host has reported it last.
+    async fn reported(&self) -> Result<Option<Timestamp>, StoreError> {
+        let (job, lock) = (&self.job.name, self.own_lock());
+        let newest = self.store.history(job, &lock, 1).await?.records;
+        Ok(newest.first().and_then(|record| record.started_at))
+    }
+
     /// Claims the instant at which the job became overdue, else the newest one that is repeated.
     async fn claim_newest(
         &self,
+        base: Base,
         due: Timestamp,
         now: Timestamp,
     ) -> Result<(Option<OverdueReport>, Option<Duration>), StoreError> {
         let repeat = self.watched.watch.repeat;
         let repeated = repeat.and_then(|repeat| OverdueReport::repeated(repeat, now.since(due)));
         for report in std::iter::once(OverdueReport::FIRST).chain(repeated) {
-            match self.claim(due, due.plus(report.after), now).await? {
+            match self.claim(base, (due, due.plus(report.after)), now).await? {
                 ClaimReply::Granted { .. } => return Ok((Some(report), None)),
                 ClaimReply::Early { by } => return Ok((None, Some(by))),
                 ClaimReply::Recovering { remaining } => return Ok((None, Some(remaining))),
@@ -385,8 +385,8 @@ impl Look {
     /// Claims an instant of a job that became overdue at `due`.
     async fn claim(
         &self,
-        due: Timestamp,
-        at: Timestamp,
+        base: Base,
+        (due, at): (Timestamp, Timestamp),
         now: Timestamp,
     ) -> Result<ClaimReply, StoreError> {
         let run_id = RunId::new();
@@ -420,10 +420,13 @@ impl Look {
         };
         let reply = self.store.claim(&claim).await?;
         if let ClaimReply::Granted { fence, .. } = reply {
+            // Since this host looked, another one may have reported it, from a history that begins elsewhere.
+            let reported = self.reported().await;
+            let since = reported.map_or(due, |it| base.due(self.watched.watch.within, it));
             let finish = Finish {
                 lock,
                 token,
-                record: Some(self.record(run_id, (due, at), fence)),
+                record: Some(self.record(run_id, (since, at), fence)),
                 job: Some(job.clone()),
                 give_back: false,
                 keep: Retention::of_records(1),
@@ -431,6 +434,9 @@ impl Look {
             // The instant is ours already; without this the lease ends by itself.
             if let Err(error) = self.store.finish(&finish).await {
                 tracing::debug!(%job, "cannot close the claim of a notification: {error}");
+            }
+            if since != due {
+                return Ok(ClaimReply::AlreadyClaimed(RunStatus::Decided));
             }
         }
         Ok(reply)
@@ -487,6 +493,58 @@ mod tests {
         assert_eq!(due(Base::Success(at(1050)), Some(1100)), 1150);
         // The job was deleted and added again.
         assert_eq!(due(Base::FirstSeen(at(5000)), Some(1100)), 5100);
+    }
+
+    /// A look by this host.
+    fn look(store: &Arc<dyn Store>, job: &Arc<Job>, host: &str) -> Look {
+        let host = HostName::parse(host).expect("a name");
+        let watch = OverdueWatch {
+            job: job.name.clone(),
+            within: Duration::from_secs(100),
+            repeat: None,
+        };
+        Look {
+            store: Arc::clone(store),
+            job: Arc::clone(job),
+            lock: job.lock_on(&host),
+            host,
+            keep: 5,
+            watched: Watched {
+                watch,
+                last_success: None,
+                not_since: None,
+                look_at: Instant::now(),
+                state: LookState::Looking,
+            },
+        }
+    }
+
+    #[tokio::test]
+    async fn hosts_whose_histories_begin_elsewhere_report_it_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("jobs.yaml");
+        let text = "jobs: [{ name: job, schedule: '@daily', command: 'true' }]";
+        std::fs::write(&path, text).expect("a file");
+        let job = Arc::new(crate::config::load(&path).expect("a list").jobs[0].clone());
+        let store = crate::store::open_empty().expect("a store");
+        let now = store.now().await.expect("it is there");
+        let began = now.minus(Duration::from_secs(110));
+        let later = began.plus(Duration::from_secs(1));
+        let mut reports = Vec::new();
+        // Both looked before either had reported it.
+        for (host, base) in [
+            ("one", Base::FirstSeen(began)),
+            ("two", Base::NotSince(later)),
+        ] {
+            let look = look(&store, &job, host);
+            let due = base.due(look.watched.watch.within, None);
+            let (report, _) = look.claim_newest(base, due, now).await.expect("a reply");
+            reports.push(report.is_some());
+        }
+        assert_eq!(reports, [true, false]);
+        let reported = look(&store, &job, "three").reported().await;
+        let first = began.plus(Duration::from_secs(100));
+        assert_eq!(reported.expect("a reply"), Some(first));
     }
 
     #[test]
