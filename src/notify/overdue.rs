@@ -382,7 +382,8 @@ impl Look {
         }
     }
 
-    /// Claims an instant of a job that became overdue at `due`.
+    /// Claims an instant of a job that became overdue at `due`. Returns `AlreadyClaimed` if a host with another `base`
+    /// has reported it meanwhile.
     async fn claim(
         &self,
         base: Base,

@@ -16,9 +16,9 @@ const RECORDS_SEARCHED: usize = 100_000;
 /// runs; a run before more of them is not found.
 pub(super) const NEWEST: usize = 50;
 
-/// A run that began longer ago has its file, if it is to have one: it is created a second after the begin. Generous,
-/// because hosts are slow and clocks differ, and because of runs that share an instant some begin seconds after it. The
-/// store does not know when.
+/// A run that began longer ago has its file, if it is to have one: it is created a second after the command has
+/// started. Generous, because hosts are slow and clocks differ, and because of the many runs that share an instant some
+/// start seconds after it. The store does not know when.
 const YOUNG: Duration = Duration::from_secs(5);
 
 /// A run that the store knows.

@@ -6,7 +6,7 @@ const WINS_UNTIL_ALONE: u8 = 3;
 /// What a lane knows of other hosts, from its claims of occurrences at their times.
 #[derive(Debug, Default)]
 pub(super) struct Rivals {
-    /// After so many wins in a row this host counts as the only one; 0 if it does.
+    /// How many more wins in a row it takes until this host counts as the only one. At 0 it does.
     wins_until_alone: u8,
     /// The store found the last claim ahead of an instant early. Nobody is granted such a job ahead, so a
     /// question would be in vain.

@@ -111,15 +111,11 @@ impl Daemon {
         let asks = spec.asks_first.then_some(spec.not_before);
         let asks_until = asks.and_then(|at| self.clock.asks_until(at, self.clock.now()));
         let claim = self.requests(job).claim(spec, token, run_id);
-        let claimant = Claimant::new(claim, self.settings.history);
-        self.send(
-            place,
-            id,
-            match asks_until {
-                Some(until) => claimant.asking_first(until),
-                None => claimant,
-            },
-        );
+        let mut claimant = Claimant::new(claim, self.settings.history);
+        if let Some(until) = asks_until {
+            claimant = claimant.asking_first(until);
+        }
+        self.send(place, id, claimant);
     }
 
     fn drops(&mut self, spec: DropSpec) {

@@ -27,7 +27,7 @@ const SMALLEST_TABLE: u16 = 64;
 const LARGE_TABLE: u64 = 16_384;
 
 #[derive(Debug)]
-struct Slot {
+struct SocketSlot {
     /// Its number is always the same.
     fd: OwnedFd,
     /// The process id of the reaper that takes its socket from here.
@@ -37,7 +37,7 @@ struct Slot {
 /// The slots, if this process can share its table.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    all: Vec<Slot>,
+    all: Vec<SocketSlot>,
     /// What is in a slot that is not used.
     null: Option<OwnedFd>,
     /// A new table has the numbers below this one.
@@ -59,7 +59,7 @@ impl Slots {
     fn made(kept: Option<&OwnedFd>) -> Option<Self> {
         let null = File::open("/dev/null").map(OwnedFd::from).ok()?;
         let make = |_| {
-            Some(Slot {
+            Some(SocketSlot {
                 fd: copy(&null, 3)?,
                 used_by: None,
             })
@@ -97,7 +97,7 @@ impl Slots {
 
     /// Notes that a reaper has a table of its own, or has ended.
     pub(super) fn release(&mut self, reaper: i32) {
-        let used = |slot: &Slot| slot.used_by == Some(reaper);
+        let used = |slot: &SocketSlot| slot.used_by == Some(reaper);
         if let Some(slot) = self.all.iter().position(used) {
             self.free(slot);
         }

@@ -1,7 +1,7 @@
 //! `cronlatch logs`.
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use super::{on, wait_file};
 use crate::support::{Daemon, Output, RedisServer, command, wait_until};
@@ -11,12 +11,17 @@ const FAILING: &str = "jobs:\n  - { name: job, every: 1s, command: 'printf \"one
                        echo err >&2; exit 3' }\n";
 
 pub(super) fn ask(state: &std::path::Path, list: &std::path::Path, args: &[&str]) -> Output {
+    command::output(on_host(state, list, args))
+}
+
+/// A command on the host of the daemon.
+fn on_host(state: &std::path::Path, list: &std::path::Path, args: &[&str]) -> Command {
     let mut logs = command::command(command::BINARY);
     logs.args(args)
         .env("CRONLATCH_CONFIG", list)
         .env("CRONLATCH_HOST", "host")
         .env("STATE_DIRECTORY", state);
-    command::output(logs)
+    logs
 }
 
 /// The run of an output file.
@@ -86,14 +91,8 @@ jobs:
     let mut daemon = on(state.path(), list).start();
     wait_file(state.path(), "begin");
     let shown = fs::File::create(state.path().join("shown")).unwrap();
-    let mut follower = command::command(command::BINARY);
-    follower
-        .args(["logs", "job", "--follow"])
-        .env("CRONLATCH_CONFIG", daemon.list())
-        .env("CRONLATCH_HOST", "host")
-        .env("STATE_DIRECTORY", state.path())
-        .stdout(shown)
-        .stderr(Stdio::null());
+    let mut follower = on_host(state.path(), &daemon.list(), &["logs", "job", "--follow"]);
+    follower.stdout(shown).stderr(Stdio::null());
     let mut follower = follower.spawn().unwrap();
     let text = || fs::read_to_string(state.path().join("shown")).unwrap();
     daemon.wait_until("the follower has shown what is there", |_| {
@@ -131,14 +130,8 @@ fn a_run_without_a_file_is_followed_while_it_is_in_progress() {
     let mut daemon = on(state.path(), list).start();
     daemon.wait_log(&["started"]);
     let said = fs::File::create(state.path().join("said")).unwrap();
-    let mut follower = command::command(command::BINARY);
-    follower
-        .args(["logs", "job", "--follow"])
-        .env("CRONLATCH_CONFIG", daemon.list())
-        .env("CRONLATCH_HOST", "host")
-        .env("STATE_DIRECTORY", state.path())
-        .stdout(Stdio::null())
-        .stderr(said);
+    let mut follower = on_host(state.path(), &daemon.list(), &["logs", "job", "--follow"]);
+    follower.stdout(Stdio::null()).stderr(said);
     let mut follower = follower.spawn().unwrap();
     // By now it has waited for the file of a run that has just begun.
     let said = || fs::read_to_string(state.path().join("said")).unwrap();

@@ -5,8 +5,8 @@
 -- It applies the conditions of settled.lua to the newest occurrence of the ledger. It does not look for the
 -- claim's own token, which no key can hold yet, and so does not read the state of the lock: what is damaged
 -- there is reported by the next claim that may take the lock, and by the end of the run. A new condition of
--- settled.lua must hold here too. The server rejects it where it would reject the claim, for example after it
--- has become a replica.
+-- settled.lua must hold here too. A server that would reject the claim rejects the question as well, for
+-- example after it has become a replica.
 --
 -- KEYS  1 lock, 2 job
 -- ARGV  1 scheduled_at, 2 fingerprint as a line of the ledger has it (space before, line feed after),

@@ -10,7 +10,7 @@ use redis::{PushInfo, PushKind};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-use super::{Attempt, Link, Live, ServerSource};
+use super::{ConnectAttempt, Link, Live, ServerSource};
 use crate::ground::tasks;
 use crate::store::RedisSettings;
 use crate::store::redis::RESPONSE_TIMEOUT;
@@ -48,7 +48,7 @@ impl Link {
                     let (done, outcome) = watch::channel(None);
                     let known = KnownFailure::default();
                     tasks::spawn(Arc::clone(self).connect_once(done, known.clone()));
-                    let attempt = Attempt { outcome, known };
+                    let attempt = ConnectAttempt { outcome, known };
                     state.attempt = Some(attempt.clone());
                     attempt
                 }

@@ -52,7 +52,7 @@ pub(in crate::store::redis) struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     live: Option<Live>,
-    attempt: Option<Attempt>,
+    attempt: Option<ConnectAttempt>,
     generations: u64,
     /// Since when the server is unreachable. Logged once and at debug level, because the caller knows
     /// what the outage means.
@@ -61,7 +61,7 @@ struct LinkState {
 
 /// An attempt to connect that is under way.
 #[derive(Debug, Clone)]
-struct Attempt {
+struct ConnectAttempt {
     outcome: watch::Receiver<Option<Result<Live, RedisFailure>>>,
     /// For callers whose limit ends before it.
     known: KnownFailure,
