@@ -9,10 +9,10 @@ use super::Metrics;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{
     Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
-    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
-    Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
-    PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    RequestReply, Returned, RunStatus, Seen, Settle, Store, StoreError, StoreNodes,
+    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostJobs, HostReport,
+    JobReport, JobsRevision, Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun,
+    OutputChunk, PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, RequestReply, Returned, RunStatus, Seen, Settle, Store, StoreError, StoreNodes,
 };
 use crate::time::Timestamp;
 
@@ -108,6 +108,15 @@ impl Store for MeasuredStore {
 
     async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
         self.measured("register", self.store.listed_by(host)).await
+    }
+
+    async fn listed_since(
+        &self,
+        host: &HostName,
+        known: Option<&JobsRevision>,
+    ) -> Result<Option<HostJobs>, StoreError> {
+        self.measured("register", self.store.listed_since(host, known))
+            .await
     }
 
     async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {

@@ -34,14 +34,14 @@ pub use contract::{
     Admission, Attempt, Beginning, Claim, ClaimReply, ClaimTarget, Condition, CountsFrom,
     DaemonRequest, DroppedRange, Due, Entry, ErrorDetail, Filed, FiledRequest, Fingerprint, Finish,
     FinishReply, Forget, Forgotten, GapAnswer, Grant, GrantedRun, Head, HeldJob, History, HostInfo,
-    HostReport, IfPaused, Intervention, JobReport, Keeping, KeyFault, KeyFaultKind, Kind, Late,
-    Ledger, Listing, Lock, LockHolder, LockId, LockKey, LockRef, ManualNote, ManualRun, NO_HOST,
-    NOTES_BELOW, NodeClock, NodeCondition, NodeStanding, NoteFate, OpenRun, Outcome, OutputChunk,
-    OutputWish, Overlap, Pause, PauseOrder, PauseReply, PauseRequest, REASON_LIMIT,
-    REQUEST_VALID_FOR, Range, RecentOutcome, Record, RefusalKind, Registered, Registration,
-    RenewReply, Renewal, Replaced, Replacement, RequestOrder, RequestReply, Retention, Returned,
-    RunStatus, RunTerms, Seen, Settle, Standing, Store, StoreError, StoreNodes, Summary,
-    Unacknowledged, registry,
+    HostJobs, HostReport, IfPaused, Intervention, JobReport, JobsRevision, Keeping, KeyFault,
+    KeyFaultKind, Kind, Late, Ledger, Listing, Lock, LockHolder, LockId, LockKey, LockRef,
+    ManualNote, ManualRun, NO_HOST, NOTES_BELOW, NodeClock, NodeCondition, NodeStanding, NoteFate,
+    OpenRun, Outcome, OutputChunk, OutputWish, Overlap, Pause, PauseOrder, PauseReply,
+    PauseRequest, REASON_LIMIT, REQUEST_VALID_FOR, Range, RecentOutcome, Record, RefusalKind,
+    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, RequestOrder,
+    RequestReply, Retention, Returned, RunStatus, RunTerms, Seen, Settle, Standing, Store,
+    StoreError, StoreNodes, Summary, Unacknowledged, registry,
 };
 pub use contract::{JobDigest, LIST_KEPT_FOR, ListDifference, ListedJobs, RunUsage, VANISHED_FOR};
 pub(crate) use endpoint::shown_url;

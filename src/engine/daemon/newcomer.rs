@@ -2,7 +2,7 @@
 
 use crate::config::Job;
 use crate::names::HostName;
-use crate::store::{Beginning, CountsFrom, Entry, Keeping, LockId, Registration};
+use crate::store::{Beginning, CountsFrom, Entry, JobsRevision, Keeping, LockId, Registration};
 use crate::time::Timestamp;
 
 /// A job that this daemon has not entered yet.
@@ -57,6 +57,8 @@ impl Newcomer {
 pub(super) struct RegistryNews {
     /// The jobs that the list no longer has are withdrawn.
     pub(super) withdrawn: bool,
+    /// With this revision the store lists none of them.
+    pub(super) revision: Option<JobsRevision>,
     /// An entry that was written is gone, or is an older one.
     pub(super) lost: bool,
     /// All entries were written again.

@@ -18,7 +18,7 @@ use crate::engine::core::JobIx;
 use crate::ground::tasks;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
-use crate::store::{Entry, Keeping, Listing, LockId, StoreError, apart};
+use crate::store::{Entry, JobsRevision, Keeping, Listing, LockId, Store, StoreError, apart};
 use crate::time::BootInstant;
 
 /// How often the entries are written again, so that the store does not delete them.
@@ -42,6 +42,10 @@ pub(super) struct Registry {
     checked: usize,
     /// When jobs that the store listed for this host and its list has not were last withdrawn.
     compared: Option<BootInstant>,
+    /// What the store listed then, if nothing of it was to be withdrawn.
+    revision: Option<JobsRevision>,
+    /// The store may have lost data since the last look after the registry began.
+    doubted: bool,
     /// A task that [`Daemon::look_after_registry`] started has not ended.
     busy: bool,
     /// Other hosts can have seen that this one lives.
@@ -139,7 +143,7 @@ impl KnownEntries {
 struct RegistrationRound {
     host: HostName,
     /// The enabled jobs, if those that are not among them are still to be withdrawn.
-    withdraw_all_but: Option<Arc<HashMap<JobName, JobIx>>>,
+    withdraw_all_but: Option<EnabledJobs>,
     /// Entries to be written again.
     write: Vec<(JobName, Entry)>,
     /// What is to be kept of the jobs that are entered, whenever their entries are written again.
@@ -148,6 +152,14 @@ struct RegistrationRound {
     look_at: Option<(JobName, Entry)>,
     /// Whether to wait until the registrations of an earlier list are over.
     waits_for_earlier: bool,
+}
+
+/// The jobs that a list has enabled.
+#[derive(Debug)]
+struct EnabledJobs {
+    names: Arc<HashMap<JobName, JobIx>>,
+    /// With this revision the store lists no others.
+    revision: Option<JobsRevision>,
 }
 
 impl Registry {
@@ -220,7 +232,7 @@ impl Registry {
     /// at once.
     pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
         self.entries.0.retain(|known| is_listed(known.job));
-        self.compared = None;
+        (self.compared, self.revision) = (None, None);
         self.relisted = true;
     }
 
@@ -263,8 +275,16 @@ impl Registry {
 
     /// The store may have lost its data, and with them that this host withdrew a job.
     pub(super) fn doubt(&mut self) {
-        self.lost = true;
-        self.compared = None;
+        (self.lost, self.doubted) = (true, true);
+        (self.compared, self.revision) = (None, None);
+    }
+
+    /// The jobs were compared with the present list: those that it lacks were withdrawn. With this
+    /// revision there are none.
+    fn was_compared(&mut self, revision: Option<JobsRevision>, now: BootInstant) {
+        self.compared = Some(now);
+        // What was read may have been there before the loss.
+        self.revision = revision.filter(|_| !self.doubted);
     }
 }
 
@@ -277,6 +297,7 @@ impl Daemon {
             return;
         }
         registry.busy = true;
+        registry.doubted = false;
         let relisted = std::mem::take(&mut registry.relisted);
         let now = BootInstant::now();
         let written = *registry.written.get_or_insert(now);
@@ -294,7 +315,10 @@ impl Daemon {
             waits_for_earlier: relisted,
         };
         if registry.is_to_compare(now) {
-            round.withdraw_all_but = Some(Arc::clone(&self.names));
+            round.withdraw_all_but = Some(EnabledJobs {
+                names: Arc::clone(&self.names),
+                revision: registry.revision.clone(),
+            });
         }
         if registry.lost || old {
             let entries = &registry.entries.0;
@@ -316,7 +340,7 @@ impl Daemon {
                 // What was compared and looked at was the list before.
                 let relisted = registry.relisted;
                 if news.withdrawn && !relisted {
-                    registry.compared = Some(BootInstant::now());
+                    registry.was_compared(news.revision, BootInstant::now());
                 }
                 if news.written {
                     registry.lost = false;
@@ -357,14 +381,14 @@ impl TaskContext {
     async fn registry_news(&self, round: &RegistrationRound) -> Result<RegistryNews, StoreError> {
         let mut news = RegistryNews::default();
         if let Some(enabled) = &round.withdraw_all_but {
-            self.withdraw_all_but(&round.host, enabled).await?;
+            news.revision = withdraw_all_but(&*self.store, &round.host, enabled).await?;
             news.withdrawn = true;
         }
         if !round.write.is_empty() {
             let now = self.store.now().await?;
             let again = |(job, entry): &(JobName, Entry)| (job.clone(), entry.again(now));
             let entries: Vec<_> = round.write.iter().map(again).collect();
-            self.enlist_apart(&round.host, entries).await?;
+            enlist_apart(&*self.store, &round.host, entries).await?;
             // What cannot be kept of one job is reported where that job is registered.
             let kept = apart(round.keep.clone(), async |part: Vec<Keeping>| {
                 self.store.keep(&part).await?;
@@ -380,56 +404,63 @@ impl TaskContext {
         }
         Ok(news)
     }
+}
 
-    /// Withdraws the jobs that an earlier list of this host had enabled and this one has not.
-    async fn withdraw_all_but(
-        &self,
-        host: &HostName,
-        enabled: &HashMap<JobName, JobIx>,
-    ) -> Result<(), StoreError> {
-        let mut gone = self.store.listed_by(host).await?;
-        gone.retain(|job| !enabled.contains_key(job));
-        if gone.is_empty() {
-            return Ok(());
-        }
-        let listings = apart(gone.clone(), async |part: Vec<JobName>| {
-            self.store.listings(&part).await
-        });
-        let listings = listings.await?;
-        let now = self.store.now().await?;
-        let entries: Vec<_> = gone
-            .into_iter()
-            .zip(listings)
-            // A listing that cannot be read is looked at again with the next start.
-            .filter_map(|(job, listing)| Some((job, listing.ok()?.withdraw(host, now)?)))
-            .collect();
-        self.enlist_apart(host, entries).await
+/// Withdraws the jobs that an earlier list of this host had enabled and this one has not. Returns the
+/// revision with which the store lists none of them, if it is known.
+async fn withdraw_all_but(
+    store: &dyn Store,
+    host: &HostName,
+    enabled: &EnabledJobs,
+) -> Result<Option<JobsRevision>, StoreError> {
+    let known = enabled.revision.as_ref();
+    let Some(listed) = store.listed_since(host, known).await? else {
+        return Ok(enabled.revision.clone());
+    };
+    let mut gone = listed.jobs;
+    gone.retain(|job| !enabled.names.contains_key(job));
+    if gone.is_empty() {
+        return Ok(listed.revision);
     }
+    let listings = apart(gone.clone(), async |part: Vec<JobName>| {
+        store.listings(&part).await
+    });
+    let listings = listings.await?;
+    let now = store.now().await?;
+    let entries: Vec<_> = gone
+        .into_iter()
+        .zip(listings)
+        // A listing that cannot be read is looked at again with the next start.
+        .filter_map(|(job, listing)| Some((job, listing.ok()?.withdraw(host, now)?)))
+        .collect();
+    enlist_apart(store, host, entries).await?;
+    // The next comparison shows whether the store lists them no more.
+    Ok(None)
+}
 
-    /// Writes entries; if those of some jobs cannot be written, the others all the same.
-    async fn enlist_apart(
-        &self,
-        host: &HostName,
-        entries: Vec<(JobName, Entry)>,
-    ) -> Result<(), StoreError> {
-        let jobs: Vec<JobName> = entries.iter().map(|(job, _)| job.clone()).collect();
-        let written = apart(entries, async |part: Vec<(JobName, Entry)>| {
-            self.store.enlist(host, &part).await?;
-            Ok(vec![(); part.len()])
-        });
-        for (job, written) in jobs.iter().zip(written.await?) {
-            if let Err(error) = written {
-                tracing::warn!(
-                    %job,
-                    %host,
-                    "cannot register this job in the store: {error}; this host runs the job all the \
-                     same, but hosts that are given another lock for it do not wait for this one. \
-                     Retrying within a day"
-                );
-            }
+/// Writes entries; if those of some jobs cannot be written, the others all the same.
+async fn enlist_apart(
+    store: &dyn Store,
+    host: &HostName,
+    entries: Vec<(JobName, Entry)>,
+) -> Result<(), StoreError> {
+    let jobs: Vec<JobName> = entries.iter().map(|(job, _)| job.clone()).collect();
+    let written = apart(entries, async |part: Vec<(JobName, Entry)>| {
+        store.enlist(host, &part).await?;
+        Ok(vec![(); part.len()])
+    });
+    for (job, written) in jobs.iter().zip(written.await?) {
+        if let Err(error) = written {
+            tracing::warn!(
+                %job,
+                %host,
+                "cannot register this job in the store: {error}; this host runs the job all the \
+                 same, but hosts that are given another lock for it do not wait for this one. \
+                 Retrying within a day"
+            );
         }
-        Ok(())
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -448,6 +479,69 @@ mod tests {
         assert!(registry.is_to_compare(at(1060)));
         registry.doubt();
         assert!(registry.is_to_compare(at(1001)));
+    }
+
+    fn job(name: &str) -> JobName {
+        JobName::parse(name).expect("a name")
+    }
+
+    /// Has a store list these jobs for the host.
+    async fn enlist(store: &dyn Store, host: &HostName, jobs: &[&str], at: i64) {
+        let entries: Vec<_> = jobs.iter().map(|name| (job(name), entry(at))).collect();
+        store.enlist(host, &entries).await.expect("it is written");
+    }
+
+    fn enabled(revision: Option<JobsRevision>) -> EnabledJobs {
+        let names = HashMap::from([(job("listed"), JobIx(0))]);
+        EnabledJobs {
+            names: Arc::new(names),
+            revision,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_revision_is_remembered_once_nothing_is_to_be_withdrawn() {
+        let store = crate::store::open_empty().expect("a store");
+        let host = HostName::parse("h").expect("a name");
+        enlist(&*store, &host, &["listed", "gone"], 1).await;
+        let compare = async |known| {
+            withdraw_all_but(&*store, &host, &enabled(known))
+                .await
+                .expect("a store")
+        };
+        let listed = async || store.listed_by(&host).await.expect("a store");
+        assert_eq!(compare(None).await, None, "a job was withdrawn");
+        assert_eq!(listed().await, [job("listed")]);
+        let known = compare(None).await;
+        assert!(known.is_some());
+        assert_eq!(compare(known.clone()).await, known);
+        // A late copy, or data that were lost and are there again.
+        let now = store.now().await.expect("a clock").millis() / 1000;
+        enlist(&*store, &host, &["gone"], now + 1).await;
+        assert_eq!(compare(known).await, None);
+        assert_eq!(listed().await, [job("listed")]);
+    }
+
+    #[tokio::test]
+    async fn a_revision_is_forgotten_with_the_list_and_in_doubt() {
+        let store = crate::store::open_empty().expect("a store");
+        let host = HostName::parse("h").expect("a name");
+        enlist(&*store, &host, &["listed"], 1).await;
+        let listed = store.listed_since(&host, None).await.expect("a store");
+        let revision = listed.and_then(|listed| listed.revision);
+        assert!(revision.is_some());
+        let mut registry = Registry::default();
+        registry.was_compared(revision.clone(), at(1000));
+        assert_eq!(registry.revision, revision);
+        assert!(!registry.is_to_compare(at(1000)));
+        registry.keep_only(|_| true);
+        assert_eq!(registry.revision, None);
+        registry.was_compared(revision.clone(), at(1000));
+        registry.doubt();
+        assert_eq!(registry.revision, None);
+        // The comparison that was under way may have seen what is lost now.
+        registry.was_compared(revision, at(1000));
+        assert_eq!(registry.revision, None);
     }
 
     fn entry(at: i64) -> Entry {

@@ -53,7 +53,8 @@ pub use self::pause::{
 pub use self::record::{History, Kind, Outcome, Range, Record, RunUsage};
 pub use self::registry::VANISHED_FOR;
 pub use self::registry::{
-    Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, Standing,
+    Admission, Beginning, CountsFrom, Entry, HeldJob, HostJobs, JobsRevision, Keeping, Listing,
+    Standing,
 };
 pub use self::reply::{
     ClaimReply, Condition, FinishReply, Forgotten, Head, HostReport, JobReport, LockHolder,

@@ -37,7 +37,8 @@ pub const VANISHED_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// How often a host compares the jobs that the store lists for it with its list: the store may have
 /// lost, with its newest data, that the host withdrew a job, and a host that claims nothing may not
-/// notice the loss.
+/// notice the loss. The jobs are read only if they no longer have the [`JobsRevision`] of the last
+/// comparison. Lost data take the revision with them, or bring back an older one.
 pub const COMPARED_EVERY: Duration = Duration::from_secs(60);
 
 /// An entry that is further ahead of the store's clock than this was written while that clock was
@@ -90,6 +91,28 @@ pub struct Entry {
 pub struct Listing {
     /// The entries, including those of hosts that are down or have withdrawn.
     pub entries: BTreeMap<HostName, Entry>,
+}
+
+/// Identifies what a store lists for a host: each write of these jobs gives them another revision,
+/// which they never had before. Only the store that returned it can read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobsRevision(pub(in crate::store) String);
+
+impl JobsRevision {
+    /// Returns a revision for a write.
+    pub(in crate::store) fn new() -> Self {
+        Self(uuid::Uuid::now_v7().to_string())
+    }
+}
+
+/// What a store lists for a host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostJobs {
+    /// The jobs.
+    pub jobs: Vec<JobName>,
+    /// `None` if the store does not know it, because a version without revisions wrote the jobs, or
+    /// because there are none.
+    pub revision: Option<JobsRevision>,
 }
 
 /// Whether a host may claim a job's occurrences under the lock of its list.

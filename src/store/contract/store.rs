@@ -15,7 +15,7 @@ use super::manual::{ManualNote, ManualRun};
 use super::nodes::StoreNodes;
 use super::pause::{PauseReply, PauseRequest};
 use super::record::History;
-use super::registry::{Beginning, Entry, Keeping, Listing};
+use super::registry::{Beginning, Entry, HostJobs, JobsRevision, Keeping, Listing};
 use super::reply::{
     ClaimReply, Condition, FinishReply, Forgotten, HostReport, JobReport, Registered, RenewReply,
     Returned, RunStatus, Seen,
@@ -115,8 +115,20 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Returns the jobs that the list of `host` has enabled, by its newest entries.
     async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
-        let _ = host;
-        Ok(Vec::new())
+        let listed = self.listed_since(host, None).await?;
+        Ok(listed.map(|listed| listed.jobs).unwrap_or_default())
+    }
+
+    /// Returns the same with their revision, or `None` if it still is `known`: then nothing was written
+    /// since, and no data were lost. A store of several nodes leaves out what only nodes list that
+    /// still have the `known` one.
+    async fn listed_since(
+        &self,
+        host: &HostName,
+        known: Option<&JobsRevision>,
+    ) -> Result<Option<HostJobs>, StoreError> {
+        let _ = (host, known);
+        Ok(Some(HostJobs::default()))
     }
 
     /// Notes a run by hand that is about to be claimed, so that any daemon can record its end.

@@ -73,11 +73,11 @@ use self::request::{QuorumReply, QuorumRequest, QuorumWait};
 use super::protocol;
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
-    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
-    Keeping, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
-    PauseRequest, RedlockSettings, Registered, Registration, RenewReply, Renewal, Replaced,
-    Replacement, RequestReply, Returned, Seen, Settle, Store, StoreError, StoreNodes,
-    relocate::follow,
+    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostJobs, HostReport,
+    JobReport, JobsRevision, Keeping, ListedJobs, Listing, Lock, ManualNote, ManualRun,
+    OutputChunk, PauseReply, PauseRequest, RedlockSettings, Registered, Registration, RenewReply,
+    Renewal, Replaced, Replacement, RequestReply, Returned, Seen, Settle, Store, StoreError,
+    StoreNodes, relocate::follow,
 };
 use crate::ground::tasks::SpawnBoxed as _;
 use crate::names::{HostName, JobName, RunId};
@@ -239,8 +239,12 @@ impl Store for QuorumStore {
         self.keep_on_nodes(jobs).await
     }
 
-    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
-        self.listed_on_nodes(host).await
+    async fn listed_since(
+        &self,
+        host: &HostName,
+        known: Option<&JobsRevision>,
+    ) -> Result<Option<HostJobs>, StoreError> {
+        self.listed_on_nodes(host, known).await
     }
 
     async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 //!
 //! Each request goes to all nodes, and waits for all but those that failed recently.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::QuorumStore;
@@ -11,7 +11,9 @@ use super::proposer::Proposer;
 use super::reads::by_lock;
 use super::request::{QuorumReply, QuorumRequest, Transition};
 use crate::names::{HostName, JobName};
-use crate::store::{Beginning, Entry, Keeping, Listing, Store as _, StoreError, protocol};
+use crate::store::{
+    Beginning, Entry, HostJobs, JobsRevision, Keeping, Listing, Store as _, StoreError, protocol,
+};
 
 impl QuorumStore {
     pub(super) async fn begin_all(&self, jobs: &[Beginning]) -> Result<Vec<bool>, StoreError> {
@@ -74,27 +76,65 @@ impl QuorumStore {
         self.all_there(answers).await.map(drop)
     }
 
+    /// Each node has a revision of its own, and is asked for jobs only if it no longer has the known one.
     pub(super) async fn listed_on_nodes(
         &self,
         host: &HostName,
-    ) -> Result<Vec<JobName>, StoreError> {
+        known: Option<&JobsRevision>,
+    ) -> Result<Option<HostJobs>, StoreError> {
+        let known = Arc::new(revisions_of(known));
         let answers = self
             .proposer
             .nodes
             .ask(0..self.proposer.nodes.len(), |node| {
-                let host = host.clone();
-                async move { node.store.listed_by(&host).await }
+                let (host, known) = (host.clone(), Arc::clone(&known));
+                async move {
+                    let name = node.shown();
+                    let listed = node.store.listed_since(&host, known.get(&name)).await?;
+                    Ok((name, listed))
+                }
             });
         // A node that was unreachable may still list a job that the host has withdrawn since. Then the
         // host finds in the listing that there is nothing to withdraw.
-        let jobs: BTreeSet<JobName> = self
-            .all_there(answers)
-            .await?
-            .into_iter()
-            .flatten()
-            .collect();
-        Ok(jobs.into_iter().collect())
+        let answers = self.all_there(answers).await?;
+        if answers.iter().all(|(_, listed)| listed.is_none()) {
+            return Ok(None);
+        }
+        let (mut jobs, mut revisions) = (BTreeSet::new(), NodeRevisions::new());
+        for (name, listed) in answers {
+            let revision = match listed {
+                Some(listed) => {
+                    jobs.extend(listed.jobs);
+                    listed.revision
+                }
+                None => known.get(&name).cloned(),
+            };
+            revisions.extend(revision.map(|revision| (name, revision)));
+        }
+        Ok(Some(HostJobs {
+            jobs: jobs.into_iter().collect(),
+            revision: revision_of(&revisions),
+        }))
     }
+}
+
+/// The revisions that nodes have, by their URLs. One that did not answer has none.
+type NodeRevisions = BTreeMap<String, JobsRevision>;
+
+/// Returns the revision that stands for those of nodes: a line for each.
+fn revision_of(nodes: &NodeRevisions) -> Option<JobsRevision> {
+    let line = |(name, revision): (&String, &JobsRevision)| format!("{name}\t{}", revision.0);
+    let lines: Vec<String> = nodes.iter().map(line).collect();
+    (!lines.is_empty()).then(|| JobsRevision(lines.join("\n")))
+}
+
+/// Reads what [`revision_of`] returned.
+fn revisions_of(known: Option<&JobsRevision>) -> NodeRevisions {
+    let lines = known.into_iter().flat_map(|known| known.0.lines());
+    let parts = lines.filter_map(|line| line.split_once('\t'));
+    parts
+        .map(|(name, revision)| (name.to_owned(), JobsRevision(revision.to_owned())))
+        .collect()
 }
 
 impl Proposer {

@@ -42,9 +42,9 @@ use self::error::SqliteFailure;
 use self::worker::{Access, Worker};
 use super::{
     Attempt, Beginning, Claim, ClaimReply, DaemonRequest, Entry, Filed, FiledRequest, Fingerprint,
-    Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping,
-    Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
-    PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
+    Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostJobs, HostReport, JobReport,
+    JobsRevision, Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk,
+    PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
     RequestReply, Settle, Store, StoreError, relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
@@ -193,9 +193,13 @@ impl Store for SqliteStore {
         .await
     }
 
-    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
-        let host = host.clone();
-        self.read(move |work| registry::listed_by(work, &host))
+    async fn listed_since(
+        &self,
+        host: &HostName,
+        known: Option<&JobsRevision>,
+    ) -> Result<Option<HostJobs>, StoreError> {
+        let (host, known) = (host.clone(), known.cloned());
+        self.read(move |work| registry::listed_since(work, &host, known.as_ref()))
             .await
     }
 

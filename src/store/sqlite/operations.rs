@@ -5,6 +5,7 @@ use super::context::WorkContext;
 use super::error::SqliteFailure;
 use super::history;
 use super::lifetimes;
+use super::registry;
 use super::rows::{
     Change, id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock,
 };
@@ -217,12 +218,7 @@ pub(super) fn forget(work: &WorkContext<'_>, request: &Forget) -> Result<Forgott
         let delete = format!("DELETE FROM {table} WHERE lock = ? AND job = ?");
         entries += work.db.prepare_cached(&delete)?.execute([&*id, job])?;
     }
-    entries += usize::from(
-        work.db
-            .prepare_cached("DELETE FROM listings WHERE job = ?")?
-            .execute([job])?
-            > 0,
-    );
+    entries += usize::from(registry::forget(work, &request.job)?);
     if request.with_lock {
         entries += work
             .db

@@ -1,7 +1,7 @@
 //! The table of the registry: one entry for each host and job. The rules are in
 //! [`registry`](crate::store::registry).
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::clock::TransactionTime;
 use super::context::WorkContext;
@@ -9,7 +9,10 @@ use super::error::SqliteFailure;
 use super::rows::{Change, id_of, load_job, save_job};
 use crate::names::{HostName, JobName};
 use crate::store::registry::{FAR_AHEAD, LISTED_FOR};
-use crate::store::{Beginning, Entry, Listing, Standing, protocol};
+use crate::store::{Beginning, Entry, HostJobs, JobsRevision, Listing, Standing, protocol};
+
+/// What the row with the revision of a host's jobs has in the place of a job. No job can have this name.
+const REVISION: &str = ":revision";
 
 pub(super) fn begin(
     work: &WorkContext<'_>,
@@ -76,13 +79,59 @@ pub(super) fn enlist(
             far_ahead,
         ])?;
     }
+    give_revision(work, host)
+}
+
+/// Gives the jobs of a host another revision: a row like that of a job which the host does not list.
+///
+/// A version without revisions writes no such row when it writes jobs. That does not matter: it writes
+/// them for a host while its daemon runs there, and the next daemon begins by reading all jobs.
+fn give_revision(work: &WorkContext<'_>, host: &HostName) -> Result<(), SqliteFailure> {
+    let mut statement = work.db.prepare_cached(
+        "INSERT OR REPLACE INTO listings (job, host, listed, entry, at) VALUES (?, ?, 0, ?, ?)",
+    )?;
+    statement.execute(params![
+        REVISION,
+        host.as_str(),
+        JobsRevision::new().0,
+        work.now.clock.utc().millis(),
+    ])?;
     Ok(())
 }
 
-pub(super) fn listed_by(
+/// Deletes what hosts said about a job. Returns whether there was something.
+pub(super) fn forget(work: &WorkContext<'_>, job: &JobName) -> Result<bool, SqliteFailure> {
+    let mut statement = work
+        .db
+        .prepare_cached("DELETE FROM listings WHERE job = ? RETURNING host")?;
+    let hosts = statement
+        .query_map([job.as_str()], |row| row.get::<_, String>(0))?
+        .collect::<Result<Vec<_>, _>>()?;
+    for host in hosts.iter().filter_map(|host| HostName::parse(host).ok()) {
+        give_revision(work, &host)?;
+    }
+    Ok(!hosts.is_empty())
+}
+
+pub(super) fn listed_since(
     work: &WorkContext<'_>,
     host: &HostName,
-) -> Result<Vec<JobName>, SqliteFailure> {
+    known: Option<&JobsRevision>,
+) -> Result<Option<HostJobs>, SqliteFailure> {
+    let revision = work
+        .db
+        .prepare_cached("SELECT entry FROM listings WHERE job = ? AND host = ?")?
+        .query_row([REVISION, host.as_str()], |row| row.get(0))
+        .optional()?
+        .map(JobsRevision);
+    if known.is_some() && revision.as_ref() == known {
+        return Ok(None);
+    }
+    let jobs = listed_by(work, host)?;
+    Ok(Some(HostJobs { jobs, revision }))
+}
+
+fn listed_by(work: &WorkContext<'_>, host: &HostName) -> Result<Vec<JobName>, SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("SELECT job FROM listings WHERE host = ? AND listed")?;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use cronlatch::names::HostName;
 use cronlatch::store::{Lock, LockKey, Store, check_url, open};
 
-use super::{Foreign, Subject};
+use super::{Foreign, Subject, listed_keys};
 use crate::support::Cluster;
 use crate::support::cluster::Replicas;
 use crate::support::redis::documented_cluster_rights;
@@ -74,6 +75,18 @@ impl Subject for OnCluster {
         let end = super::just_now();
         self.cluster
             .command(&state, &["EVAL", has, "1", &state, &end]);
+    }
+
+    async fn copy_listed(&self, host: &HostName) {
+        let [key, copy] = listed_keys(host);
+        self.cluster
+            .command(&key, &["COPY", &key, &copy, "REPLACE"]);
+    }
+
+    async fn restore_listed(&self, host: &HostName) {
+        let [key, copy] = listed_keys(host);
+        self.cluster
+            .command(&key, &["COPY", &copy, &key, "REPLACE"]);
     }
 
     async fn unmark(&self) {

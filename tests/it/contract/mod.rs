@@ -119,6 +119,8 @@ macro_rules! contract {
                 an_entry_from_far_ahead_of_the_clock_is_replaced,
                 a_ledger_begins_where_the_job_counts_and_only_a_disabled_jobs_moves,
                 a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed,
+                what_a_host_lists_is_unchanged_until_it_is_written,
+                what_a_host_lists_is_not_unchanged_when_older_data_come_back,
             ],
             requests: [
                 a_request_is_found_by_its_host_and_taken_once,
@@ -235,6 +237,12 @@ pub(crate) trait Subject: Send + Sync {
     /// Takes away what says that the store was declared new, where there is such a thing.
     async fn unmark(&self) {}
 
+    /// Keeps a copy of what the store lists for a host.
+    async fn copy_listed(&self, host: &HostName);
+
+    /// Brings that copy back, as a replica does that takes over with older data.
+    async fn restore_listed(&self, host: &HostName);
+
     /// In how many places the store keeps a history, each by itself.
     fn copies(&self) -> usize {
         1
@@ -249,6 +257,13 @@ pub(crate) trait Subject: Send + Sync {
     fn loses_data(&self) -> bool {
         true
     }
+}
+
+/// The key of what Redis lists for a host, and one for a copy of it on the same server.
+fn listed_keys(host: &HostName) -> [String; 2] {
+    let key = format!("cronlatch:listed:{host}");
+    let copy = format!("{{{key}}}:copy");
+    [key, copy]
 }
 
 /// What another program may have under a raw key.

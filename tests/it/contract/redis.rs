@@ -1,15 +1,17 @@
 //! The contract on Redis: a server of its own for each case.
 
 mod already_claimed;
+mod revisions;
 mod short_ways;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use cronlatch::names::HostName;
 use cronlatch::store::{ClaimReply, Due, Fingerprint, Lock, LockKey, Store, check_url, open};
 
-use super::{Foreign, Scene, Subject};
+use super::{Foreign, Scene, Subject, listed_keys};
 use crate::support::RedisServer;
 use crate::support::redis::documented_rights;
 
@@ -77,6 +79,16 @@ impl Subject for Redis {
             }
         }
         true
+    }
+
+    async fn copy_listed(&self, host: &HostName) {
+        let [key, copy] = listed_keys(host);
+        self.server.command(&["COPY", &key, &copy, "REPLACE"]);
+    }
+
+    async fn restore_listed(&self, host: &HostName) {
+        let [key, copy] = listed_keys(host);
+        self.server.command(&["COPY", &copy, &key, "REPLACE"]);
     }
 
     async fn unmark(&self) {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use cronlatch::names::HostName;
 use cronlatch::store::{
     Lock, LockKey, RedlockSettings, RetryDelay, StartupQuorum, Store, StoreSettings, check_url,
     open,
 };
 
-use super::{Foreign, Subject};
+use super::{Foreign, Subject, listed_keys};
 use crate::support::RedisServer;
 use crate::support::redis::documented_rights;
 
@@ -107,6 +108,20 @@ impl Subject for Redlock {
             if server.number(&["EXISTS", &state]) == 1 {
                 server.command(&["HSET", &state, "lease_end", &super::just_now()]);
             }
+        }
+    }
+
+    async fn copy_listed(&self, host: &HostName) {
+        let [key, copy] = listed_keys(host);
+        for server in &self.servers {
+            server.command(&["COPY", &key, &copy, "REPLACE"]);
+        }
+    }
+
+    async fn restore_listed(&self, host: &HostName) {
+        let [key, copy] = listed_keys(host);
+        for server in &self.servers {
+            server.command(&["COPY", &copy, &key, "REPLACE"]);
         }
     }
 

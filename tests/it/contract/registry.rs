@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName};
 use cronlatch::store::{
-    Beginning, Claim, ClaimTarget, CountsFrom, Entry, Fingerprint, Forget, Forgotten, IfPaused,
-    Keeping, Lock, LockId, Standing,
+    Beginning, Claim, ClaimTarget, CountsFrom, Entry, Fingerprint, Forget, Forgotten, HostJobs,
+    IfPaused, JobsRevision, Keeping, Lock, LockId, Standing, Store,
 };
 use cronlatch::time::Timestamp;
 
-use super::{LONG, Scene, Subject, register};
+use super::{LONG, Scene, Subject, eventually, register};
 
 fn beginning(job: &str, lock: &Lock, at: Timestamp, again: bool) -> Beginning {
     Beginning {
@@ -222,4 +222,125 @@ pub(crate) async fn a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed
     let job = std::slice::from_ref(&scene.job);
     assert_eq!(store.listings(job).await.unwrap()[0].entries.len(), 0);
     assert_eq!(store.listed_by(&host).await.unwrap(), []);
+}
+
+/// Reads what is listed for a host until it is unchanged: one of several nodes may be late.
+pub(super) async fn revision_of(store: &dyn Store, host: &HostName) -> JobsRevision {
+    let mut known = None;
+    eventually("what the host lists is unchanged", async || {
+        match store.listed_since(host, known.as_ref()).await.unwrap() {
+            None => known.clone(),
+            Some(listed) => {
+                known = listed.revision;
+                None
+            }
+        }
+    })
+    .await
+}
+
+/// Writes entries of a host, each later than the one before.
+pub(super) struct Writer<'a> {
+    pub(super) store: &'a dyn Store,
+    pub(super) host: &'a HostName,
+    pub(super) at: Timestamp,
+}
+
+impl Writer<'_> {
+    pub(super) async fn write(&mut self, job: &JobName, standing: Standing) {
+        self.at = self.at.plus(Duration::from_millis(1));
+        let entries = [(job.clone(), entry(standing, self.at))];
+        self.store.enlist(self.host, &entries).await.unwrap();
+    }
+}
+
+pub(crate) async fn what_a_host_lists_is_unchanged_until_it_is_written(subject: &impl Subject) {
+    let (store, other) = (subject.store(), subject.another());
+    let [host, second] = ["one", "two"].map(|name| HostName::parse(name).unwrap());
+    let [a, b, c] = ["a", "b", "c"].map(|job| JobName::parse(job).unwrap());
+    let none = Some(HostJobs::default());
+    assert_eq!(store.listed_since(&host, None).await.unwrap(), none);
+    let at = store.now().await.unwrap();
+    let mut of_second = Writer {
+        store: &*other,
+        host: &second,
+        at,
+    };
+    let mut writer = Writer {
+        store: &*store,
+        host: &host,
+        at,
+    };
+    writer.write(&c, Standing::Uses).await;
+    let mut earlier = vec![revision_of(&*store, &host).await];
+    let forget = async || {
+        let forget = Forget {
+            job: a.clone(),
+            lock: Lock::named(&LockName::parse("a").unwrap()),
+            with_lock: true,
+            although_held: false,
+        };
+        other.forget(&forget).await.unwrap();
+    };
+    // `None`: the job is forgotten on another host. The last is the job listed as it is already.
+    let writes = [
+        (&a, Some(Standing::Uses)),
+        (&b, Some(Standing::Waits)),
+        (&b, Some(Standing::Withdrawn)),
+        (&a, None),
+        (&a, Some(Standing::Uses)),
+        (&a, Some(Standing::Uses)),
+    ];
+    for (job, standing) in writes {
+        match standing {
+            Some(standing) => writer.write(job, standing).await,
+            None => forget().await,
+        }
+        // What was known before any of the writes does not come back.
+        for known in &earlier {
+            for store in [&store, &other] {
+                let listed = store.listed_since(&host, Some(known)).await.unwrap();
+                assert_ne!(listed, None, "{job} {standing:?}");
+            }
+        }
+        let known = revision_of(&*store, &host).await;
+        of_second.write(job, Standing::Uses).await;
+        // One of several nodes may have been late before, and answer now.
+        if subject.copies() == 1 {
+            let listed = other.listed_since(&host, Some(&known)).await.unwrap();
+            assert_eq!(listed, None, "{job} {standing:?}");
+        }
+        earlier.push(known);
+    }
+    let mut listed = store.listed_by(&host).await.unwrap();
+    listed.sort();
+    assert_eq!(listed, [a, c]);
+}
+
+pub(crate) async fn what_a_host_lists_is_not_unchanged_when_older_data_come_back(
+    subject: &impl Subject,
+) {
+    let store = subject.store();
+    let host = HostName::parse("one").unwrap();
+    let [kept, gone] = ["kept", "gone"].map(|job| JobName::parse(job).unwrap());
+    let mut writer = Writer {
+        store: &*store,
+        host: &host,
+        at: store.now().await.unwrap(),
+    };
+    writer.write(&kept, Standing::Uses).await;
+    writer.write(&gone, Standing::Uses).await;
+    revision_of(&*store, &host).await;
+    subject.copy_listed(&host).await;
+    writer.write(&gone, Standing::Withdrawn).await;
+    let known = revision_of(&*store, &host).await;
+    subject.restore_listed(&host).await;
+    let listed = store.listed_since(&host, Some(&known)).await.unwrap();
+    let listed = listed.expect("the older data were told");
+    assert!(listed.jobs.contains(&gone), "{listed:?}");
+    // As many writes as before the loss.
+    writer.write(&kept, Standing::Uses).await;
+    let listed = store.listed_since(&host, Some(&known)).await.unwrap();
+    let listed = listed.expect("the older data were told");
+    assert!(listed.jobs.contains(&gone), "{listed:?}");
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cronlatch::names::HostName;
 use cronlatch::store::{Lock, Store};
 
 use super::redis::{Redis, store_at};
@@ -58,6 +59,14 @@ impl Subject for Watchful {
 
     async fn foreign(&self, key: &str, value: Foreign<'_>) -> bool {
         self.redis.foreign(key, value).await
+    }
+
+    async fn copy_listed(&self, host: &HostName) {
+        self.redis.copy_listed(host).await;
+    }
+
+    async fn restore_listed(&self, host: &HostName) {
+        self.redis.restore_listed(host).await;
     }
 
     async fn unmark(&self) {

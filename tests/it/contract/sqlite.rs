@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cronlatch::names::HostName;
 use cronlatch::store::{Lock, LockKey, Store, StoreSettings, open};
 
 use super::Subject;
@@ -34,10 +35,14 @@ impl Sqlite {
             LockKey::Named => lock.name.clone(),
             LockKey::Raw(key) => format!("key:{key}"),
         };
+        self.open().execute(sql, [id]).expect("the statement");
+    }
+
+    fn open(&self) -> rusqlite::Connection {
         let db = rusqlite::Connection::open(&self.path).expect("the file");
         db.busy_timeout(std::time::Duration::from_secs(60))
             .expect("a time-out");
-        db.execute(sql, [id]).expect("the statement");
+        db
     }
 }
 
@@ -64,6 +69,17 @@ impl Subject for Sqlite {
             "UPDATE locks SET key_value = NULL, key_end = NULL WHERE lock = ?",
             lock,
         );
+    }
+
+    async fn copy_listed(&self, _: &HostName) {
+        let copy = "CREATE TABLE copy AS SELECT * FROM listings";
+        self.open().execute_batch(copy).expect("the statement");
+    }
+
+    async fn restore_listed(&self, _: &HostName) {
+        let restore = "BEGIN IMMEDIATE;
+            DELETE FROM listings; INSERT INTO listings SELECT * FROM copy; COMMIT";
+        self.open().execute_batch(restore).expect("the statements");
     }
 
     async fn expire(&self, lock: &Lock) {

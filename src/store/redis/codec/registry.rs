@@ -10,7 +10,7 @@ use super::reply::{Items, text};
 use crate::names::{HostName, JobName, Prefix};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::registry::LISTED_FOR;
-use crate::store::{Entry, Listing, Standing};
+use crate::store::{Entry, HostJobs, JobsRevision, Listing, Standing};
 
 pub(in crate::store::redis) fn listings_call(prefix: &Prefix, jobs: &[JobName]) -> Call {
     let mut call = Call::default();
@@ -101,14 +101,14 @@ pub(in crate::store::redis) fn unlisted_call(
     let mut call = Call::default();
     call.key(keys::listed_by(prefix, host));
     call.arg(&millis(LISTED_FOR))
+        .arg(&JobsRevision::new().0)
         .arg(job)
         .arg("0")
         .arg(&i64::MAX);
     call
 }
 
-/// Returns the call that notes which of these jobs the host lists. Without jobs, the call that reads
-/// the jobs of the host.
+/// Returns the call that notes which of these jobs the host lists.
 pub(in crate::store::redis) fn listed_call(
     prefix: &Prefix,
     host: &HostName,
@@ -116,7 +116,8 @@ pub(in crate::store::redis) fn listed_call(
 ) -> Call {
     let mut call = Call::default();
     call.key(keys::listed_by(prefix, host))
-        .arg(&millis(LISTED_FOR));
+        .arg(&millis(LISTED_FOR))
+        .arg(&JobsRevision::new().0);
     for (job, entry) in entries {
         call.arg(job)
             .arg(&flag(entry.standing != Standing::Withdrawn))
@@ -125,20 +126,55 @@ pub(in crate::store::redis) fn listed_call(
     call
 }
 
-/// Returns the jobs that the host lists; empty unless the call reads them.
-pub(in crate::store::redis) fn listed_read(
+/// Reads whether the key had to be replaced.
+pub(in crate::store::redis) fn listed_written(
     prefix: &Prefix,
     host: &HostName,
     value: Value,
-) -> Result<Vec<JobName>, RedisFailure> {
-    let mut items = Items::of(value)?;
-    if items.integer()? == 1 {
-        log_replaced(&keys::listed_by(prefix, host));
+) -> Result<(), RedisFailure> {
+    listed_items(prefix, host, value).map(drop)
+}
+
+/// Returns the call that reads the jobs of the host, unless they still have this revision.
+pub(in crate::store::redis) fn listed_since_call(
+    prefix: &Prefix,
+    host: &HostName,
+    known: Option<&JobsRevision>,
+) -> Call {
+    let mut call = Call::default();
+    call.key(keys::listed_by(prefix, host))
+        .arg(&millis(LISTED_FOR))
+        .arg(known.map_or("", |known| &known.0));
+    call
+}
+
+/// Returns the jobs that the host lists; `None` if they have the revision of the call.
+pub(in crate::store::redis) fn listed_since_read(
+    prefix: &Prefix,
+    host: &HostName,
+    value: Value,
+) -> Result<Option<HostJobs>, RedisFailure> {
+    let mut items = listed_items(prefix, host, value)?;
+    if items.is_empty() {
+        return Ok(None);
     }
+    let revision = Some(items.text()?).filter(|text| !text.is_empty());
     let mut jobs = Vec::new();
     while !items.is_empty() {
         // A text that is not a valid name belongs to no job.
         jobs.extend(JobName::parse(&text(items.next()?)?));
     }
-    Ok(jobs)
+    Ok(Some(HostJobs {
+        jobs,
+        revision: revision.map(JobsRevision),
+    }))
+}
+
+/// Returns what a reply has after whether the key had to be replaced.
+fn listed_items(prefix: &Prefix, host: &HostName, value: Value) -> Result<Items, RedisFailure> {
+    let mut items = Items::of(value)?;
+    if items.integer()? == 1 {
+        log_replaced(&keys::listed_by(prefix, host));
+    }
+    Ok(items)
 }

@@ -22,10 +22,10 @@ use crate::store::redis::route::ScriptReply;
 use crate::store::redis::{BATCH, RESPONSE_TIMEOUT};
 use crate::store::{
     Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
-    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
-    Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
-    PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    RequestReply, Returned, RunStatus, Seen, Settle, Store, StoreError, StoreNodes,
+    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostJobs, HostReport,
+    JobReport, JobsRevision, Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun,
+    OutputChunk, PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, RequestReply, Returned, RunStatus, Seen, Settle, Store, StoreError, StoreNodes,
     relocate::follow,
 };
 use crate::time::Timestamp;
@@ -129,7 +129,7 @@ impl Store for RedisStore {
         for batch in entries.chunks(BATCH) {
             let call = registry::listed_call(self.prefix(), host, batch);
             let reply = self.run(&self.scripts.listed, call).await?;
-            registry::listed_read(self.prefix(), host, reply)?;
+            registry::listed_written(self.prefix(), host, reply)?;
         }
         let replies = self.run_each(
             |s| &s.enlist,
@@ -148,10 +148,14 @@ impl Store for RedisStore {
         Ok(())
     }
 
-    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
-        let call = registry::listed_call(self.prefix(), host, &[]);
+    async fn listed_since(
+        &self,
+        host: &HostName,
+        known: Option<&JobsRevision>,
+    ) -> Result<Option<HostJobs>, StoreError> {
+        let call = registry::listed_since_call(self.prefix(), host, known);
         let reply = self.run(&self.scripts.listed, call).await?;
-        Ok(registry::listed_read(self.prefix(), host, reply)?)
+        Ok(registry::listed_since_read(self.prefix(), host, reply)?)
     }
 
     async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
@@ -374,7 +378,7 @@ impl Store for RedisStore {
         for host in &hosts {
             let call = registry::unlisted_call(self.prefix(), host, &request.job);
             let reply = self.run(&self.scripts.listed, call).await?;
-            registry::listed_read(self.prefix(), host, reply)?;
+            registry::listed_written(self.prefix(), host, reply)?;
         }
         let entries = entries + u64::from(!hosts.is_empty());
         Ok(Forgotten::Done { entries })
