@@ -14,7 +14,7 @@ pub(super) fn check(parts: &[JobPart], problems: &mut Problems) -> Vec<Warning> 
     unique_names(parts, problems);
     let mut warnings = Vec::new();
     let mut locks: HashMap<SharedLock<'_>, (&JobPart, &Job)> = HashMap::new();
-    for (part, job) in parts.iter().filter_map(|p| Some((p, p.job.as_ref()?))) {
+    for (part, job) in parts.iter().filter_map(|p| Some((p, p.job.as_deref()?))) {
         let Some(lock) = shared_lock(job) else {
             continue;
         };

@@ -1,6 +1,6 @@
 //! Reads one job: its mapping and `defaults:` become a [`Job`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::store::Fingerprint;
 #[derive(Debug)]
 pub(super) struct JobPart {
     /// The job; `None` if a required field is missing or invalid.
-    pub(super) job: Option<Job>,
+    pub(super) job: Option<Arc<Job>>,
     /// Its name, if that is valid.
     pub(super) name: Option<JobName>,
     /// The position of its name.
@@ -46,12 +46,19 @@ pub(super) struct JobPart {
     pub(super) warnings: Vec<Warning>,
 }
 
+impl JobPart {
+    /// The job, as long as nothing else has it.
+    pub(super) fn job_mut(&mut self) -> Option<&mut Job> {
+        Arc::get_mut(self.job.as_mut()?)
+    }
+}
+
 /// Reads a job.
 pub(super) fn read(
     entries: &[KeyValue],
     defaults: &[KeyValue],
     place: Span,
-    known: &mut KnownSchedules,
+    shared: &mut SharedParts,
     problems: &mut Problems,
 ) -> JobPart {
     let meant = JOB.check(entries, problems);
@@ -63,7 +70,7 @@ pub(super) fn read(
     let when = when::read(
         section,
         (name_place, &meant),
-        known,
+        &mut shared.schedules,
         problems,
         &mut warnings,
     );
@@ -85,7 +92,9 @@ pub(super) fn read(
         enabled,
     };
     let job = build(name.clone(), when, command, |name, when, command| {
-        settings.job(name, when, command)
+        let mut job = settings.job(name, when, command);
+        shared.complete(&mut job);
+        Arc::new(job)
     });
     JobPart {
         job,
@@ -131,9 +140,9 @@ impl OptionalFields {
 /// those of `defaults:`, and many have the same schedule.
 #[derive(Debug, Default)]
 pub(super) struct SharedParts {
-    pub(super) schedules: KnownSchedules,
+    schedules: KnownSchedules,
     /// Of jobs with this schedule and this delay.
-    fingerprints: HashMap<(Schedule, Duration), Fingerprint>,
+    fingerprints: HashMap<Schedule, BTreeMap<Duration, Fingerprint>>,
     command: Option<Arc<Command>>,
     policies: Option<Arc<JobPolicies>>,
     process: Arc<ProcessSettings>,
@@ -143,7 +152,9 @@ pub(super) struct SharedParts {
 impl SharedParts {
     /// Gives a job its fingerprint, and lets it share what it has in common with those before.
     pub(super) fn complete(&mut self, job: &mut Job) {
-        let known = (self.fingerprints).entry((job.schedule.clone(), job.delay()));
+        let known = self.fingerprints.entry(job.schedule.clone());
+        job.schedule.clone_from(known.key());
+        let known = known.or_default().entry(job.delay());
         let fingerprint = known.or_insert_with(|| fingerprint::of_schedule(job));
         job.fingerprint.clone_from(fingerprint);
         share(
@@ -161,7 +172,7 @@ impl SharedParts {
 }
 
 fn share<T: PartialEq>(last: &mut Arc<T>, own: &mut Arc<T>) {
-    if last == own {
+    if Arc::ptr_eq(last, own) || last == own {
         own.clone_from(last);
     } else {
         last.clone_from(own);

@@ -21,6 +21,7 @@ use super::{
     crontab, cross, expand, fingerprint, foreign, history, machine, merge, output, reader, values,
     when,
 };
+use crate::ground::parallel;
 use crate::store::{Retention, StoreSettings};
 
 /// The fields of a file.
@@ -132,19 +133,18 @@ pub(super) fn read_further(
     warnings.extend(settings.warnings(section, sources, environment));
     warnings.extend(zone_warning(&parts, environment));
     warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));
-    let mut list = settings.into_list(
-        path,
-        parts
-            .into_iter()
-            .filter_map(|p| p.job)
-            .map(Arc::new)
-            .collect(),
-    );
+    let jobs = parts.into_iter().filter_map(|part| part.job).collect();
+    let mut list = settings.into_list(path, jobs);
     list.secret_variables = secret_variables(section, &roots.files);
     list.unset_variables = roots.unset.variables;
     list.warnings = sentences(warnings, sources);
     if roots.unset.leaves_identity {
-        list.fingerprint = fingerprint::of_list(&list);
+        let identity = || fingerprint::of_list(&list);
+        list.fingerprint = match list.jobs.len() {
+            0..LEAST_JOBS => identity(),
+            // The tree of a long list takes a while to free.
+            _ => parallel::beside(move || drop(roots.files), identity),
+        };
     }
     Ok(list)
 }
@@ -475,33 +475,7 @@ fn jobs(
         first.get_or_insert(entry.span);
         match &entry.value.value {
             Value::Null | Value::Broken => {}
-            Value::List(list) => {
-                for node in list {
-                    match &node.value {
-                        Value::Map(fields) => {
-                            let mut part = job::read(
-                                fields,
-                                defaults,
-                                node.span,
-                                &mut shared.schedules,
-                                problems,
-                            );
-                            if let Some(job) = &mut part.job {
-                                shared.complete(job);
-                            }
-                            parts.push(part);
-                        }
-                        Value::Broken => {}
-                        _ => problems.add(
-                            Problem::new(
-                                node.span,
-                                format!("a job is a mapping, not {}", node.found()),
-                            )
-                            .help("write `- name: …` and its fields below"),
-                        ),
-                    }
-                }
-            }
+            Value::List(list) => parts.extend(jobs_of_list(list, defaults, &mut shared, problems)),
             Value::Map(_) => problems.add(
                 Problem::new(entry.value.span, "`jobs` is a list, not a mapping")
                     .help("begin each job with `- name: …`"),
@@ -516,6 +490,64 @@ fn jobs(
         }
     }
     (parts, first)
+}
+
+/// Fewer jobs are not worth a thread.
+const LEAST_JOBS: usize = 2_000;
+
+/// Reads the jobs of a list; those of a long one in several parts at the same time.
+fn jobs_of_list(
+    list: &[Node],
+    defaults: &[KeyValue],
+    shared: &mut SharedParts,
+    problems: &mut Problems,
+) -> Vec<JobPart> {
+    let count = parallel::parts_of(list.len(), LEAST_JOBS);
+    if count == 1 {
+        return jobs_in_turn(list, defaults, shared, problems);
+    }
+    let length = list.len().div_ceil(count);
+    let read = |part| {
+        let part = list.chunks(length).nth(part).unwrap_or_default();
+        let mut problems = Problems::default();
+        let jobs = jobs_in_turn(part, defaults, &mut SharedParts::default(), &mut problems);
+        (jobs, problems)
+    };
+    let mut all = Vec::with_capacity(list.len());
+    for (mut jobs, found) in parallel::in_parts(count, read) {
+        problems.extend(found);
+        // Each part has shared what its own jobs have in common. Now they share it with those before, too.
+        for job in jobs.iter_mut().filter_map(JobPart::job_mut) {
+            shared.complete(job);
+        }
+        all.append(&mut jobs);
+    }
+    all
+}
+
+fn jobs_in_turn(
+    list: &[Node],
+    defaults: &[KeyValue],
+    shared: &mut SharedParts,
+    problems: &mut Problems,
+) -> Vec<JobPart> {
+    let mut parts = Vec::with_capacity(list.len());
+    for node in list {
+        match &node.value {
+            Value::Map(fields) => {
+                parts.push(job::read(fields, defaults, node.span, shared, problems));
+            }
+            Value::Broken => {}
+            _ => problems.add(
+                Problem::new(
+                    node.span,
+                    format!("a job is a mapping, not {}", node.found()),
+                )
+                .help("write `- name: …` and its fields below"),
+            ),
+        }
+    }
+    parts
 }
 
 /// Variables that every program may need, and that hold no secret.
@@ -538,20 +570,17 @@ fn secret_variables(top: Section<'_>, roots: &[Vec<KeyValue>]) -> BTreeSet<Strin
     let mut names: BTreeSet<String> = (secret.into_iter().flatten())
         .flat_map(|entry| expand::variables(&entry.value))
         .collect();
-    let maps = |node: &'_ Node| match &node.value {
-        Value::Map(fields) => fields.clone(),
-        _ => Vec::new(),
-    };
     for entry in roots.iter().flatten() {
         let jobs = match (&*entry.key, &entry.value.value) {
             ("jobs", Value::List(jobs)) => jobs.as_slice(),
             ("defaults", _) => std::slice::from_ref(&entry.value),
             _ => &[],
         };
-        let pings = jobs
-            .iter()
-            .flat_map(maps)
-            .filter(|field| field.key == "ping");
+        let fields = jobs.iter().filter_map(|job| match &job.value {
+            Value::Map(fields) => Some(fields),
+            _ => None,
+        });
+        let pings = fields.flatten().filter(|field| field.key == "ping");
         names.extend(pings.flat_map(|ping| expand::variables(&ping.value)));
     }
     names.retain(|name| !COMMON_VARIABLES.contains(&name.as_str()));

@@ -20,7 +20,7 @@ pub(super) fn warnings(parts: &[JobPart], environment: &Environment) -> Vec<Warn
     };
     let mut needed: BTreeMap<Need<'_>, (Span, usize)> = BTreeMap::new();
     for part in parts {
-        let Some(job) = part.job.as_ref().filter(|job| runs_here(job)) else {
+        let Some(job) = part.job.as_deref().filter(|job| runs_here(job)) else {
             continue;
         };
         for need in needs(job) {

@@ -5,7 +5,7 @@
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
+//! | `source`, `nesting`, `reader`, `parts`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `fields`, `values`, `duration` | fields and scalars, each refused with a reason |
 //! | `list`, `job`, `when`, `lock`, `policies`, `command`, `store`, `notify`, `history`, `output`, `http` | the tree -> the model |
@@ -43,6 +43,7 @@ mod nesting;
 mod node;
 mod notify;
 mod output;
+mod parts;
 mod policies;
 mod problem;
 mod program;

@@ -89,6 +89,14 @@ impl Problems {
         }
     }
 
+    /// Notes the problems of a further part of the files.
+    pub(super) fn extend(&mut self, further: Self) {
+        further
+            .list
+            .into_iter()
+            .for_each(|problem| self.add(problem));
+    }
+
     /// Whether nothing was found.
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()

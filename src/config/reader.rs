@@ -6,6 +6,11 @@
 //! continues, because the parser has consumed the scalar. Thus one parser, and one pass, give both
 //! values and exact places, aliases included. A mapping or list stands where its first key or
 //! element does.
+//!
+//! An error costs more than the scalar. Most scalars are parts of the text as they are, and lie in it
+//! where they stand: for these no error is needed (`YamlReader::place_of`).
+//!
+//! A long list is read in several parts at the same time ([`super::parts`]).
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Write as _};
@@ -16,6 +21,7 @@ use serde::de::{
 
 use super::nesting;
 use super::node::{KeyValue, Node, Text, Value};
+use super::parts;
 use super::problem::Problem;
 use super::source::{Source, Span};
 use super::syntax;
@@ -23,15 +29,55 @@ use super::syntax;
 /// Reads one file; `None` when it holds nothing but comments.
 pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem> {
     nesting::check(source, file)?;
+    match parts::read(source, file) {
+        Some(root) => Ok(Some(root)),
+        None => read_whole(source, file),
+    }
+}
+
+/// Reads one file from its begin to its end.
+pub(super) fn read_whole(source: &Source, file: usize) -> Result<Option<Node>, Problem> {
+    let text = ParsedText {
+        text: &source.text,
+        added: 0,
+        begins: 0,
+        lines_before: 0,
+    };
+    read_text(source, file, text, NODES_FREE)
+}
+
+/// A text that is parsed, and its place in the file.
+#[derive(Clone, Copy)]
+pub(super) struct ParsedText<'t> {
+    pub(super) text: &'t str,
+    /// How many bytes before the text of the file are none of it: a line, or nothing.
+    pub(super) added: usize,
+    /// The byte of the file with which it begins.
+    pub(super) begins: usize,
+    /// How many lines of the file come before the first line of `text`.
+    pub(super) lines_before: usize,
+}
+
+/// Reads a text of a file; `None` when it holds nothing but comments. It may contain so many values more
+/// than its length allows.
+pub(super) fn read_text(
+    source: &Source,
+    file: usize,
+    text: ParsedText<'_>,
+    values: usize,
+) -> Result<Option<Node>, Problem> {
     let reader = YamlReader {
         source,
         file,
+        parsed: text,
+        is_within: Cell::new(false),
+        line: Cell::new(text.lines_before),
         aside: RefCell::new(None),
         error_text: RefCell::default(),
-        budget: Cell::new(NODES_FREE + NODES_PER_BYTE * source.text.len()),
+        budget: Cell::new(values + NODES_PER_BYTE * text.text.len()),
         problem: RefCell::new(None),
     };
-    let result = reader.deserialize(serde_yaml::Deserializer::from_str(&source.text));
+    let result = reader.deserialize(serde_yaml::Deserializer::from_str(text.text));
     let node = match result {
         Ok(node) => node,
         Err(error) => match reader.aside.take() {
@@ -73,6 +119,11 @@ struct Position {
 struct YamlReader<'s> {
     source: &'s Source,
     file: usize,
+    parsed: ParsedText<'s>,
+    /// Whether the reader is within a mapping or list.
+    is_within: Cell<bool>,
+    /// The index of the line of the last scalar that had a place of its own in the text.
+    line: Cell<usize>,
     aside: RefCell<Option<Scalar>>,
     /// The text of the last error, so that its memory is used again.
     error_text: RefCell<String>,
@@ -103,7 +154,33 @@ impl YamlReader<'_> {
         text.clear();
         // Writing to a `String` does not fail.
         let _ = write!(text, "{error}");
-        place_in(&text)
+        let place = place_in(&text);
+        Position {
+            line: place.line + self.parsed.lines_before,
+            ..place
+        }
+    }
+
+    /// Where a scalar stands that is a part of the text as it is, between quotes or without; `None` if
+    /// that must be asked of the parser.
+    fn place_of(&self, scalar: &str) -> Option<Position> {
+        if !self.source.has_plain_places || !self.is_within.get() {
+            return None;
+        }
+        let text = self.parsed.text;
+        let at = scalar.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+        let (before, behind) = (text.get(..at)?, text.get(at + scalar.len()..)?);
+        let quote = |c: &char| matches!(c, '"' | '\'');
+        let opening = before.chars().next_back().filter(quote);
+        // A part of a text in quotes that goes on over several lines has no quote on one side.
+        if opening != behind.chars().next().filter(quote) {
+            return None;
+        }
+        let begin = at - usize::from(opening.is_some());
+        let offset = begin.checked_sub(self.parsed.added)? + self.parsed.begins;
+        let (line, column) = self.source.ascii_place(offset, self.line.get())?;
+        self.line.set(line - 1);
+        Some(Position { line, column })
     }
 
     /// Returns the node of a result of `serde_yaml`: the tree, or the scalar put aside.
@@ -166,12 +243,12 @@ impl YamlReader<'_> {
     fn span(&self, first: Option<Span>) -> Span {
         first.unwrap_or(Span::of_file(self.file))
     }
+}
 
-    /// Where a value without a place of its own stands: at its key, or in the line before it.
-    fn adopt(node: &mut Node, span: Span) {
-        if node.span.line == 0 {
-            node.span = span;
-        }
+/// Where a value without a place of its own stands: at its key, or in the line before it.
+pub(super) fn adopt(node: &mut Node, span: Span) {
+    if node.span.line == 0 {
+        node.span = span;
     }
 }
 
@@ -259,6 +336,14 @@ impl<'de> Visitor<'de> for &YamlReader<'_> {
         self.put(Scalar::Number(v.to_string()))
     }
 
+    fn visit_borrowed_str<E: serde::de::Error>(self, v: &'de str) -> Result<Node, E> {
+        let scalar = Scalar::Text(v.to_owned());
+        match self.place_of(v) {
+            Some(place) => Ok(self.scalar(scalar, place)),
+            None => self.put(scalar),
+        }
+    }
+
     fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Node, E> {
         self.put(Scalar::Text(v.to_owned()))
     }
@@ -283,10 +368,11 @@ impl<'de> Visitor<'de> for &YamlReader<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        self.is_within.set(true);
         let mut list: Vec<Node> = Vec::new();
         while let Some(mut node) = self.node(seq.next_element_seed(self))? {
             if let Some(before) = list.last() {
-                YamlReader::adopt(&mut node, before.span);
+                adopt(&mut node, before.span);
             }
             list.push(node);
         }
@@ -297,6 +383,7 @@ impl<'de> Visitor<'de> for &YamlReader<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        self.is_within.set(true);
         let mut entries: Vec<KeyValue> = Vec::new();
         while let Some(key) = self.node(map.next_key_seed(self))? {
             let place = key.span;
@@ -320,7 +407,7 @@ impl<'de> Visitor<'de> for &YamlReader<'_> {
             if matches!(value.value, Value::Null) {
                 value.span = place;
             }
-            YamlReader::adopt(&mut value, place);
+            adopt(&mut value, place);
             entries.push(KeyValue {
                 key: name,
                 span: place,
@@ -331,5 +418,54 @@ impl<'de> Visitor<'de> for &YamlReader<'_> {
             span: self.span(entries.first().map(|e| e.span)),
             value: Value::Map(entries),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The tree or the error, once with places from the text and once with those from the parser.
+    fn both(text: &str) -> [String; 2] {
+        let mut source = Source::new(Path::new("jobs.yaml"), text.to_owned());
+        [true, false].map(|from_text| {
+            source.has_plain_places &= from_text;
+            format!("{:?}", read_whole(&source, 0))
+        })
+    }
+
+    #[test]
+    fn places_are_found_in_the_text_as_the_parser_has_them() {
+        for text in [
+            "a: x\n'b' :   \"y\"\nc: [ d, 'e',\n \"\" ]\n",
+            "a: \"\\\n   x\"\nb: 'c\n\n  d'\ne: f\n g\n",
+            "ä: ö\na: ü\nb: 'c'\n",
+            "x\n---\ny\n",
+            "x",
+            "a: &b x\nc: *b\nd: !!str y\n",
+            "a: x\rb: y\n",
+            "\u{feff}a: x\u{2028}b: y\n",
+            "a: |\n  x\nb: >-\n  y\nc: 5\nd: true\ne:\nf: 0x1f\ng: ~\n",
+            "{\"a\":\"b\",\"c\":[\"d\"]}",
+        ] {
+            let [from_text, from_parser] = both(text);
+            assert_eq!(from_text, from_parser, "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn places_in_any_text_are_those_of_the_parser(
+            text in "(a: |b: |- |  |'c'|\"d\"|\"\\\\\n| #|&e |!!str |\\[|\\]|\\{|\\}|, |\n|\n|\r|ä|x|\\||5|: ){0,30}"
+        ) {
+            let [from_text, from_parser] = both(&text);
+            prop_assert_eq!(from_text, from_parser);
+        }
     }
 }

@@ -37,6 +37,9 @@ pub(super) struct Source {
     pub(super) text: String,
     /// Whether everybody on the machine may read it.
     pub(super) world_readable: bool,
+    /// Whether YAML counts lines as this module does, and the place of each scalar is that of its text:
+    /// no value has an anchor or tag before it.
+    pub(super) has_plain_places: bool,
     line_starts: Vec<usize>,
     wide: HashMap<usize, Vec<usize>>,
 }
@@ -133,6 +136,7 @@ impl Source {
         Self {
             path: path.to_owned(),
             wide: wide_lines(&text),
+            has_plain_places: !has_odd_line_ends(&text) && !may_have_properties(&text),
             text,
             world_readable: false,
             line_starts,
@@ -150,6 +154,20 @@ impl Source {
             .map_or(self.text.len(), |&next| next - 1);
         let line = self.text.get(start..end).unwrap_or("");
         line.strip_suffix('\r').unwrap_or(line)
+    }
+
+    /// The index of the line with this byte of the text.
+    pub(super) fn line_index(&self, byte: usize) -> usize {
+        self.line_starts.partition_point(|start| *start <= byte) - 1
+    }
+
+    /// Line and column, both from 1, of a byte that stands in the line of this index or in one of the next
+    /// ones; `None` if that line is not ASCII.
+    pub(super) fn ascii_place(&self, byte: usize, from_line: usize) -> Option<(usize, usize)> {
+        let further = self.line_starts.get(from_line + 1..)?;
+        let line = from_line + further.iter().take_while(|start| **start <= byte).count();
+        let column = byte.checked_sub(*self.line_starts.get(line)?)?;
+        (!self.wide.contains_key(&(line + 1))).then_some((line + 1, column + 1))
     }
 
     /// The key of the nearest line above that is indented less: what the line stands below. `""`
@@ -193,6 +211,24 @@ const KEY_REACH: usize = 1000;
 
 /// How many characters lie between two known columns of a line that is not ASCII.
 const STEP: usize = 256;
+
+/// Whether YAML ends a line where this module does not.
+fn has_odd_line_ends(text: &str) -> bool {
+    let is_odd = |c: char| matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}');
+    let mut behind_returns = text.split('\r').skip(1);
+    behind_returns.any(|rest| !rest.starts_with('\n'))
+        || (!text.is_ascii() && text.contains(is_odd))
+}
+
+/// Whether a value may have an anchor or a tag before it: a `&` or `!` stands where a value may begin.
+fn may_have_properties(text: &str) -> bool {
+    let may_begin_value = |(at, _): (usize, &str)| {
+        let before = text[..at].trim_end_matches([' ', '\t']);
+        before.is_empty() || before.ends_with(['\n', ':', '-', '?', ',', '[', '{'])
+    };
+    // One after the other: looking for a single character is much faster.
+    text.match_indices('&').any(may_begin_value) || text.match_indices('!').any(may_begin_value)
+}
 
 /// For each line that is not ASCII, by its number, where every [`STEP`]th character begins.
 fn wide_lines(text: &str) -> HashMap<usize, Vec<usize>> {

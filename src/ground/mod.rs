@@ -2,6 +2,7 @@
 //! other part.
 
 pub mod names;
+pub(crate) mod parallel;
 pub(crate) mod sorting;
 pub(crate) mod tasks;
 pub mod time;

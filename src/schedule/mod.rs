@@ -28,6 +28,7 @@ pub mod ticker;
 mod zone;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,17 +55,17 @@ const YEAR_TEN_THOUSAND: i64 = 253_402_300_800;
 ///
 /// Two schedules are equal when their texts (see [`Display`](fmt::Display)) and zones are. Clones share
 /// their memory.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Schedule(Arc<Definition>);
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 struct Definition {
     rule: Rule,
     zone: Tz,
     text: Box<str>,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 enum Rule {
     /// Cron text without `*` in minute and hour: at most once per local time.
     Fixed(Calendar),
@@ -178,6 +179,13 @@ impl Schedule {
         // No zone is a day ahead or behind.
         let offset = i32::try_from(ahead).ok().and_then(FixedOffset::east_opt);
         at.to_utc().with_timezone(&offset.unwrap_or(Utc.fix()))
+    }
+}
+
+/// The text and the zone tell schedules apart, and a hash of them is short.
+impl Hash for Schedule {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.0.text, self.0.zone).hash(state);
     }
 }
 

@@ -5,6 +5,7 @@ mod fields;
 mod files;
 mod garbage;
 mod identity;
+mod long_lists;
 mod notify;
 mod places;
 mod schema;
