@@ -54,8 +54,9 @@ impl Resting {
             Some(redis) => redis.url(),
             None => format!("sqlite:{}", dir.path().join("store.db").display()),
         };
+        let list = list(jobs);
         let began = Instant::now();
-        let daemon = Daemon::start(dir.path(), &list(jobs), &store)?;
+        let daemon = Daemon::start(dir.path(), &list, &store)?;
         Ok(Self {
             jobs,
             goals,

@@ -88,7 +88,8 @@ fn not_created(error: &std::io::Error) -> Failure {
     }
 }
 
-/// Starts the guard. It forks while there is one thread; threads come with the runtime.
+/// Starts the guard while there is one thread: those that read the list have ended, and others come with the
+/// runtime.
 fn start_guard() -> Result<Guard, Failure> {
     Guard::start()
         .map_err(|error| Failure::Internal(format!("cannot start the guard process: {error}")))

@@ -141,7 +141,7 @@ impl Layout {
         let mut begins = 0;
         for part in 1..count {
             let wanted = (text.len() / count * part).max(begins).max(self.first);
-            let wanted = (wanted..).find(|at| text.is_char_boundary(*at))?;
+            let wanted = (wanted..=text.len()).find(|at| text.is_char_boundary(*at))?;
             let Some(at) = text.get(wanted..)?.find(&self.seam).map(|at| wanted + at) else {
                 break;
             };

@@ -1,5 +1,5 @@
-//! Names, time, the timing of leases, tasks and sorting. Every part may use this module, and it uses no
-//! other part.
+//! Names, time, the timing of leases, tasks, work in parts and sorting. Every part may use this module, and it uses
+//! no other part.
 
 pub mod names;
 pub(crate) mod parallel;

@@ -42,7 +42,7 @@ pub(crate) fn beside<R>(other: impl FnOnce() + Send, own: impl FnOnce() -> R) ->
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, other);
         let result = own();
-        if let Ok(Err(panic)) = thread.map(|thread| thread.join()) {
+        if let Ok(Err(panic)) = thread.map(thread::ScopedJoinHandle::join) {
             resume_unwind(panic);
         }
         result
@@ -82,7 +82,9 @@ mod tests {
         let both_there = Barrier::new(2);
         let wait = || both_there.wait();
         assert!(beside(
-            || drop(wait()),
+            || {
+                wait();
+            },
             || {
                 wait();
                 true

@@ -69,10 +69,7 @@ fn equal_parts_of_jobs_are_shared_by_the_whole_list() {
         assert!(Arc::ptr_eq(&job.alerts, &first.alerts), "{n}");
         let alike = &list.jobs[n % 60];
         assert_eq!(job.schedule, alike.schedule, "{n}");
-        assert!(
-            std::ptr::eq(&*job.fingerprint.0, &*alike.fingerprint.0),
-            "{n}"
-        );
+        assert!(Arc::ptr_eq(&job.fingerprint.0, &alike.fingerprint.0), "{n}");
     }
 }
 
