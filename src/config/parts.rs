@@ -318,35 +318,67 @@ mod tests {
         }
     }
 
-    /// Lines of which some look like those of a list.
-    fn lines() -> impl Strategy<Value = String> {
-        let fixed = |line: &str| Just(line.to_owned());
-        let line = prop_oneof![
-            6 => fixed("  - name: a"),
-            3 => fixed("    command: x"),
-            1 => fixed("jobs:"),
-            1 => fixed("notify:"),
-            1 => "  - [a-c'\"{}\\[\\],:|#]{0,6}",
-            1 => "[ ]{0,6}[-a-c'\"{}\\[\\],:|>#ä.]{0,6}",
-            2 => fixed("    },"),
-            2 => fixed("    {"),
-            1 => fixed("  ],"),
-            1 => fixed(""),
-        ];
-        proptest::collection::vec(line, 2..24).prop_map(|lines| lines.join("\n"))
+    /// Texts of these fragments, which are often valid; the first one most of all.
+    fn texts_of(
+        begin: &'static str,
+        jobs: &'static str,
+        others: &'static [&'static str],
+        end: &'static str,
+    ) -> impl Strategy<Value = String> {
+        let fragment = prop_oneof![3 => Just(jobs), 1 => proptest::sample::select(others)];
+        proptest::collection::vec(fragment, 4..12)
+            .prop_map(move |fragments| format!("{begin}{}{end}", fragments.concat()))
     }
+
+    const BLOCK: &[&str] = &[
+        "notify:\n",
+        "jobs:\n",
+        "...\n",
+        "---\n",
+        "    x: |\n",
+        "    'y\n",
+        "  y'\n",
+        "  - [\n",
+        "  ]\n",
+        "  # x\n",
+        "\n",
+        "      - x\n",
+        "    x:\n",
+        " - x\n",
+        "  - {}\n",
+        "  - - a\n",
+        "  - é: \"x\n",
+        "  - \"\n",
+    ];
+    const JSON: &[&str] = &[
+        "\n    },\n    {\n  ",
+        "\n    }\n  ],\n  \"x\": [\n    {\n",
+        "\n    }, # x\n    {\n",
+        ", \"é\": \"\n",
+        ", \"a\": [\n    {\n    },\n    {\n    }\n ]",
+        "...\n",
+        "\n---\n",
+        "#",
+        "\n    },\n    {\n",
+        ",",
+    ];
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
         fn parts_are_the_whole_or_are_not_used(
-            lines in lines(),
-            begin in prop_oneof![3 => Just("jobs:\n  - a\n"), 2 => Just("{\n  \"jobs\": [\n    {\n"), 1 => Just("")],
-            end in prop_oneof![3 => Just("\n"), 1 => Just("\n    }\n  ]\n}"), 1 => Just("")],
+            text in prop_oneof![
+                texts_of("jobs:\n  - a\n", "  - name: a\n", BLOCK, ""),
+                texts_of(
+                    "{\n  \"jobs\": [\n    {\n      \"a\": 1",
+                    "\n    },\n    {\n      \"a\": 1",
+                    JSON,
+                    "\n    }\n  ]\n}\n",
+                ),
+            ],
             count in 2_usize..5,
         ) {
-            let text = format!("{begin}{lines}{end}");
             let (parts, whole) = both(&text, count);
             prop_assert!(parts.is_none() || parts == whole, "{parts:#?}\n{whole:#?}\n{text}");
         }
