@@ -180,31 +180,23 @@ fn line_that(text: &str, from: usize, has: impl Fn(&str) -> bool) -> Option<(usi
 
 /// The tree of the whole text; `None` if one of its parts is not as it has to be. `jobs:` stands in this line.
 fn join(parts: Vec<Option<Node>>, line: usize) -> Option<Node> {
-    let last = parts.len() - 1;
-    let mut whole: Option<Node> = None;
-    for (number, part) in parts.into_iter().enumerate() {
-        let part = part?;
-        let Some(whole) = &mut whole else {
-            whole = Some(part);
-            continue;
-        };
-        let Value::Map(fields) = part.value else {
+    let mut parts = parts.into_iter();
+    let mut whole = parts.next()??;
+    let Value::Map(all) = &mut whole.value else {
+        return None;
+    };
+    for part in parts {
+        let Value::Map(fields) = part?.value else {
             return None;
         };
         let mut fields = fields.into_iter();
         let further = jobs_of(fields.next()?)?;
-        let rest: Vec<KeyValue> = fields.collect();
-        if number < last && !rest.is_empty() {
-            return None;
-        }
-        let Value::Map(all) = &mut whole.value else {
-            return None;
-        };
+        // Another field would be the last one if a part before had any behind its jobs.
         let jobs = all.last_mut().filter(|jobs| jobs.span.line == line)?;
         append(jobs, further)?;
-        all.extend(rest);
+        all.extend(fields);
     }
-    whole
+    Some(whole)
 }
 
 /// The jobs of `jobs:`.
@@ -297,6 +289,8 @@ mod tests {
             // The list of another field.
             format!("jobs:\n  - x\nnotify:\n{jobs}"),
             format!("jobs:\n  - x\nnotify:\n{jobs}jobs:\n{jobs}"),
+            format!("jobs:\n  - x\njobs:\n- x:\n{jobs}"),
+            format!("jobs:\n{jobs}jobs:\n- x:\n{jobs}{jobs}{jobs}"),
             format!("store: |\n  jobs:\njobs: |\n{jobs}"),
             format!("x: \"\njobs:\n{jobs}\"\n"),
             format!("x: [\njobs:\n{jobs}]\n"),
