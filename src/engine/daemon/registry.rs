@@ -19,7 +19,7 @@ use crate::ground::tasks;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
 use crate::store::{Entry, JobsRevision, Keeping, Listing, LockId, Store, StoreError, apart};
-use crate::time::BootInstant;
+use crate::time::{BootInstant, Timestamp};
 
 /// How often the entries are written again, so that the store does not delete them.
 const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -430,12 +430,18 @@ async fn withdraw_all_but(
     let entries: Vec<_> = gone
         .into_iter()
         .zip(listings)
-        // A listing that cannot be read is looked at again with the next start.
-        .filter_map(|(job, listing)| Some((job, listing.ok()?.withdraw(host, now)?)))
+        .filter_map(|(job, listing)| Some((job, withdrawal(host, &listing.ok()?, now)?)))
         .collect();
     enlist_apart(store, host, entries).await?;
     // The next comparison shows whether the store lists them no more.
     Ok(None)
+}
+
+/// Returns the entry with which a host withdraws a job that the store lists for it. If the job was
+/// withdrawn before, a late copy or a node that was away has brought it back, and the same entry removes it.
+fn withdrawal(host: &HostName, listing: &Listing, now: Timestamp) -> Option<Entry> {
+    let withdrawn = listing.withdraw(host, now);
+    withdrawn.or_else(|| Some(listing.entries.get(host)?.again(now)))
 }
 
 /// Writes entries; if those of some jobs cannot be written, the others all the same.
@@ -467,7 +473,6 @@ async fn enlist_apart(
 mod tests {
     use super::*;
     use crate::store::{CountsFrom, Standing};
-    use crate::time::Timestamp;
     use crate::time::seconds_after_boot as at;
 
     #[test]

@@ -95,7 +95,7 @@ impl QuorumStore {
                 }
             });
         // A node that was unreachable may still list a job that the host has withdrawn since. Then the
-        // host finds in the listing that there is nothing to withdraw.
+        // host finds in the listing that it has, and writes that again.
         let answers = self.all_there(answers).await?;
         if answers.iter().all(|(_, listed)| listed.is_none()) {
             return Ok(None);

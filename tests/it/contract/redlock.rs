@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cronlatch::names::HostName;
+use cronlatch::names::{HostName, JobName};
 use cronlatch::store::{
-    Lock, LockKey, RedlockSettings, RetryDelay, StartupQuorum, Store, StoreSettings, check_url,
-    open,
+    Lock, LockKey, RedlockSettings, RetryDelay, Standing, StartupQuorum, Store, StoreSettings,
+    check_url, open,
 };
 
+use super::registry::{Writer, revision_of};
 use super::{Foreign, Subject, listed_keys};
 use crate::support::RedisServer;
 use crate::support::redis::documented_rights;
@@ -151,3 +152,29 @@ impl Subject for Redlock {
 }
 
 contract!(redlock);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_node_with_older_data_shows_what_it_lists() {
+    let redlock = redlock().await;
+    let host = HostName::parse("one").unwrap();
+    let [kept, gone] = ["kept", "gone"].map(|job| JobName::parse(job).unwrap());
+    let mut writer = Writer {
+        store: &*redlock.store,
+        host: &host,
+        at: redlock.store.now().await.unwrap(),
+    };
+    writer.write(&kept, Standing::Uses).await;
+    writer.write(&gone, Standing::Uses).await;
+    revision_of(&*redlock.store, &host).await;
+    redlock.copy_listed(&host).await;
+    writer.write(&gone, Standing::Withdrawn).await;
+    let known = revision_of(&*redlock.store, &host).await;
+    let [key, copy] = listed_keys(&host);
+    redlock.servers[1].command(&["COPY", &copy, &key, "REPLACE"]);
+    let listed = redlock.store.listed_since(&host, Some(&known)).await;
+    let listed = listed.unwrap().expect("a node has older data");
+    assert!(listed.jobs.contains(&gone), "{listed:?}");
+    // With the revisions that were read now, nothing has changed.
+    let again = redlock.store.listed_since(&host, listed.revision.as_ref());
+    assert_eq!(again.await.unwrap(), None);
+}

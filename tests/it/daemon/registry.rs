@@ -104,6 +104,24 @@ fn on_a_store_without_init_a_new_job_and_a_new_host_start_from_now() {
 }
 
 #[test]
+fn a_job_that_was_withdrawn_and_is_listed_all_the_same_is_removed() {
+    const LISTED: &str = "cronlatch:listed:one";
+    let redis = RedisServer::start();
+    let is_listed = || redis.number(&["HEXISTS", LISTED, "removed"]) == 1;
+    let job = "  - { name: removed, every: 1s, command: 'true' }\n";
+    let mut with_it = Daemon::on("one", list(&redis.url(), job)).start();
+    with_it.wait_until("it is listed", |_| is_listed());
+    with_it.terminate();
+    let mut without = Daemon::on("one", list(&redis.url(), "")).start();
+    without.wait_until("it is withdrawn", |_| !is_listed());
+    without.terminate();
+    // As a late copy does, or a node that was away.
+    redis.command(&["HSET", LISTED, "removed", "1"]);
+    let mut again = Daemon::on("one", list(&redis.url(), "")).start();
+    again.wait_until("it is removed", |_| !is_listed());
+}
+
+#[test]
 fn one_job_whose_entry_cannot_be_written_keeps_no_other_out_of_the_registry() {
     let rights = documented_rights();
     let redis = RedisServer::builder().user("cronlatch", rights).start();
