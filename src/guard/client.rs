@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::future::pending;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::pin::pin;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, pipe2};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::crowd::Crowd;
 use super::output::{self, StreamReader, StreamReaders};
@@ -27,6 +28,10 @@ use crate::time::BootInstant;
 
 /// Events that wait for their reader, per command.
 const EVENTS: usize = 64;
+
+/// Commands whose files are open here for the guard to take. More would use up the open files of this process if
+/// thousands are to start at once.
+const ORDERS: usize = 256;
 
 /// A client of the guard, which starts commands. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -65,6 +70,8 @@ pub(super) struct ClientState {
     deadlines: Arc<OwnedFd>,
     null: File,
     crowd: Crowd,
+    /// What a command needs until the guard has taken it.
+    orders: Arc<Semaphore>,
     gone: watch::Receiver<bool>,
 }
 
@@ -88,6 +95,7 @@ pub(super) fn serve(socket: OwnedFd, child: Child) -> io::Result<Processes> {
             deadlines,
             null,
             crowd: Crowd::new(),
+            orders: Arc::new(Semaphore::new(ORDERS)),
             gone,
         }),
     })
@@ -111,6 +119,12 @@ impl Processes {
     ) -> Result<Running, SpawnError> {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
+        let mut withdrawn = pin!(withdrawn);
+        // Both arms are cancel-safe: a place in the queue is given up, and what is polled again below.
+        let turn = tokio::select! {
+            turn = Arc::clone(&self.shared.orders).acquire_owned() => turn,
+            () = &mut withdrawn => return Err(SpawnError::Withdrawn),
+        };
         spawn.start = spawn.start.map(|start| self.shared.crowd.turn_at(start));
         let receive = |source| refusal::of_host("open pipes for its output".to_owned(), source);
         let (mut fds, sources) = self.shared.stdio(spawn.stdio, sink).map_err(receive)?;
@@ -131,6 +145,8 @@ impl Processes {
             start: spawn.start,
             packet,
             fds,
+            // Never closed; `None` would send it at once.
+            turn: turn.ok(),
             started: started_tx,
             exited: exited_tx,
         };
@@ -139,10 +155,10 @@ impl Processes {
             .commands
             .send(TaskCommand::Spawn(Box::new(start)));
         sent.map_err(|_| SpawnError::GuardGone)?;
-        // Both arms are cancel-safe: a channel, and what is not polled again.
+        // Both arms are cancel-safe: a channel, and what is not polled again once it has ended.
         let started = tokio::select! {
             started = &mut started => started,
-            () = withdrawn => {
+            () = &mut withdrawn => {
                 let withdraw = TaskCommand::Send(wire::withdraw(serial));
                 let _ = self.shared.commands.send(withdraw);
                 started.await

@@ -11,7 +11,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::process::{EndedBy, Exit, Lack, Status};
@@ -47,6 +47,8 @@ pub(super) struct PendingSpawn {
     pub(super) start: Option<BootInstant>,
     pub(super) packet: Vec<u8>,
     pub(super) fds: Vec<OwnedFd>,
+    /// Another one takes its turn once the guard has the files of this one.
+    pub(super) turn: Option<OwnedSemaphorePermit>,
     pub(super) started: oneshot::Sender<Result<(i32, BootInstant), SpawnRefused>>,
     pub(super) exited: oneshot::Sender<Exit>,
 }
@@ -79,6 +81,7 @@ struct Unsent {
     fds: Vec<OwnedFd>,
     /// The command that it starts.
     order: Option<u64>,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 /// A command the guard is to start.
@@ -170,7 +173,7 @@ impl GuardTask {
     fn look_after_guard(&mut self) -> io::Result<()> {
         let Some(silence) = &mut self.silence else {
             self.silence = Some(0);
-            self.queue(wire::ping(), Vec::new(), None);
+            self.queue(wire::ping());
             self.flush();
             return Ok(());
         };
@@ -205,9 +208,14 @@ impl GuardTask {
                     exited: start.exited,
                 };
                 self.entries.insert(start.serial, entry);
-                self.queue(start.packet, start.fds, Some(start.serial));
+                self.unsent.push_back(Unsent {
+                    packet: start.packet,
+                    fds: start.fds,
+                    order: Some(start.serial),
+                    _turn: start.turn,
+                });
             }
-            TaskCommand::Send(packet) => self.queue(packet, Vec::new(), None),
+            TaskCommand::Send(packet) => self.queue(packet),
         }
         self.flush();
     }
@@ -238,8 +246,14 @@ impl GuardTask {
         }
     }
 
-    fn queue(&mut self, packet: Vec<u8>, fds: Vec<OwnedFd>, order: Option<u64>) {
-        self.unsent.push_back(Unsent { packet, fds, order });
+    /// Has a packet sent that starts no command.
+    fn queue(&mut self, packet: Vec<u8>) {
+        self.unsent.push_back(Unsent {
+            packet,
+            fds: Vec::new(),
+            order: None,
+            _turn: None,
+        });
     }
 
     /// Reads a message of the guard; fails when the guard is gone.
@@ -302,7 +316,7 @@ impl GuardTask {
             && started.send(Ok((pid, at))).is_err()
         {
             // The caller has given up meanwhile.
-            self.queue(wire::end(serial), Vec::new(), None);
+            self.queue(wire::end(serial));
             self.flush();
         }
     }
@@ -318,6 +332,8 @@ impl GuardTask {
     /// Kills what the guard left, reports that to all callers, and rejects further commands.
     async fn guard_gone(mut self, mut inbox: mpsc::UnboundedReceiver<TaskCommand>) {
         self.gone.send_replace(true);
+        // Those that wait for a turn learn of it, too.
+        self.unsent.clear();
         let guard = self.child.id().cast_signed();
         // It is dead, or has closed its end of the socket.
         let _ = self.child.kill();

@@ -1,11 +1,14 @@
-//! The files that reapers have open.
+//! The files that reapers have open, and those that commands need on their way to the guard.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::Poll;
 
 use cronlatch::guard::SpawnError;
 use cronlatch::time::BootInstant;
-use std::collections::BTreeMap;
 
 use crate::support::{
-    LONG, children, finish, guard, on_runtime, pid as announced_pid, shell, wait_until,
+    LONG, children, finish, guard, on_runtime, pid as announced_pid, shell, signal, wait_until,
 };
 
 /// More than new reapers share the table of open files with the guard at the same time.
@@ -98,5 +101,37 @@ fn a_reaper_among_many_has_no_file_of_the_guard_and_leaves_none_there() {
         }
         wait_until("no reaper is left", || children(pid).is_empty());
         wait_until("the guard has closed their files", || files(pid) == at_rest);
+    });
+}
+
+/// Thousands that are to start at once would otherwise use up the open files of the daemon.
+#[test]
+fn commands_that_the_guard_has_not_taken_yet_share_a_limited_number_of_files() {
+    const COMMANDS: usize = 1_000;
+    on_runtime(async {
+        let guard = guard();
+        let pid = guard.pid().cast_signed();
+        let processes = guard.serve().expect("on a runtime");
+        finish(processes.spawn(shell("true")).await.expect("it starts")).await;
+        signal(pid, libc::SIGSTOP);
+        let start = |_| Box::pin(processes.spawn(shell("true")));
+        let mut starts: Vec<_> = (0..COMMANDS).map(start).collect();
+        // Each goes as far as it can at first.
+        let first_steps = poll_fn(|context| {
+            for start in &mut starts {
+                assert!(start.as_mut().poll(context).is_pending());
+            }
+            Poll::Ready(())
+        });
+        // A task that does so much at once is otherwise made to wait.
+        tokio::task::unconstrained(first_steps).await;
+        let own = files(std::process::id().cast_signed());
+        let pipes = own.get("pipe").copied().unwrap_or(0);
+        signal(pid, libc::SIGCONT);
+        // A command needs two pipes, of which both ends are open here.
+        assert!(pipes < 2 * COMMANDS, "{pipes} ends of pipes");
+        for start in starts {
+            finish(start.await.expect("it starts")).await;
+        }
     });
 }
