@@ -165,7 +165,7 @@ impl Source {
     /// ones; `None` if that line is not ASCII.
     pub(super) fn ascii_place(&self, byte: usize, from_line: usize) -> Option<(usize, usize)> {
         let further = self.line_starts.get(from_line + 1..)?;
-        let line = from_line + further.iter().take_while(|start| **start <= byte).count();
+        let line = from_line + further.partition_point(|start| *start <= byte);
         let column = byte.checked_sub(*self.line_starts.get(line)?)?;
         (!self.wide.contains_key(&(line + 1))).then_some((line + 1, column + 1))
     }
@@ -214,7 +214,8 @@ const STEP: usize = 256;
 
 /// Whether YAML ends a line where this module does not.
 fn has_odd_line_ends(text: &str) -> bool {
-    let is_odd = |c: char| matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}');
+    // The last one is no line end, but the YAML library passes over it at the start of any line.
+    let is_odd = |c: char| matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}');
     let mut behind_returns = text.split('\r').skip(1);
     behind_returns.any(|rest| !rest.starts_with('\n'))
         || (!text.is_ascii() && text.contains(is_odd))

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, pipe2};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -29,8 +30,8 @@ use crate::time::BootInstant;
 /// Events that wait for their reader, per command.
 const EVENTS: usize = 64;
 
-/// Commands whose files are open here for the guard to take. More would use up the open files of this process if
-/// thousands are to start at once.
+/// The most commands whose files are open here for the guard to take. More would use up the open files of this process
+/// if thousands are to start at once. A process that may open few files has fewer ([`orders`]).
 const ORDERS: usize = 256;
 
 /// A client of the guard, which starts commands. Cheap to clone.
@@ -70,7 +71,7 @@ pub(super) struct ClientState {
     deadlines: Arc<OwnedFd>,
     null: File,
     crowd: Crowd,
-    /// What a command needs until the guard has taken it.
+    /// A permit for each command whose files are open here until the guard has taken them.
     orders: Arc<Semaphore>,
     gone: watch::Receiver<bool>,
 }
@@ -95,10 +96,16 @@ pub(super) fn serve(socket: OwnedFd, child: Child) -> io::Result<Processes> {
             deadlines,
             null,
             crowd: Crowd::new(),
-            orders: Arc::new(Semaphore::new(ORDERS)),
+            orders: Arc::new(Semaphore::new(orders())),
             gone,
         }),
     })
+}
+
+/// How many commands may have files open here at a time: each has up to six, and half of all files are for others.
+fn orders() -> usize {
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(now, _)| now / 12);
+    usize::try_from(most).map_or(ORDERS, |most| most.clamp(1, ORDERS))
 }
 
 impl Processes {

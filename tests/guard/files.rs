@@ -1,7 +1,7 @@
 //! The files that reapers have open, and those that commands need on their way to the guard.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::task::Poll;
 
 use cronlatch::guard::SpawnError;
@@ -127,11 +127,40 @@ fn commands_that_the_guard_has_not_taken_yet_share_a_limited_number_of_files() {
         tokio::task::unconstrained(first_steps).await;
         let own = files(std::process::id().cast_signed());
         let pipes = own.get("pipe").copied().unwrap_or(0);
+        let mut spawn = shell("true");
+        spawn.start = Some(BootInstant::now().plus(LONG));
+        let withdrawn = processes.spawn_unless(spawn, None, ready(())).await;
         signal(pid, libc::SIGCONT);
+        assert!(
+            matches!(withdrawn, Err(SpawnError::Withdrawn)),
+            "{withdrawn:?}"
+        );
         // A command needs two pipes, of which both ends are open here.
         assert!(pipes < 2 * COMMANDS, "{pipes} ends of pipes");
         for start in starts {
             finish(start.await.expect("it starts")).await;
+        }
+    });
+}
+
+#[test]
+fn commands_that_wait_for_the_guard_learn_of_its_death() {
+    on_runtime(async {
+        let guard = guard();
+        let pid = guard.pid().cast_signed();
+        let processes = guard.serve().expect("on a runtime");
+        finish(processes.spawn(shell("true")).await.expect("it starts")).await;
+        signal(pid, libc::SIGSTOP);
+        let mut starts = tokio::task::JoinSet::new();
+        for _ in 0..1_000 {
+            let processes = processes.clone();
+            starts.spawn(async move { processes.spawn(shell("true")).await.map(|_| ()) });
+        }
+        signal(pid, libc::SIGKILL);
+        for start in starts.join_all().await {
+            let refused = start.expect_err("the guard is dead");
+            let is_told = matches!(refused, SpawnError::GuardGone | SpawnError::NoReport);
+            assert!(is_told, "{refused}");
         }
     });
 }

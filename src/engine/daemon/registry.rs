@@ -282,9 +282,10 @@ impl Registry {
     /// The jobs were compared with the present list: those that it lacks were withdrawn. With this
     /// revision there are none.
     fn was_compared(&mut self, revision: Option<JobsRevision>, now: BootInstant) {
-        self.compared = Some(now);
         // What was read may have been there before the loss.
-        self.revision = revision.filter(|_| !self.doubted);
+        if !self.doubted {
+            (self.compared, self.revision) = (Some(now), revision);
+        }
     }
 }
 
@@ -343,7 +344,8 @@ impl Daemon {
                     registry.was_compared(news.revision, BootInstant::now());
                 }
                 if news.written {
-                    registry.lost = false;
+                    // The loss may be later than what was written.
+                    registry.lost = registry.doubted;
                     registry.written = Some(BootInstant::now());
                 }
                 if relisted {
@@ -426,12 +428,17 @@ async fn withdraw_all_but(
         store.listings(&part).await
     });
     let listings = listings.await?;
+    let all_are_read = listings.iter().all(Result::is_ok);
     let now = store.now().await?;
     let entries: Vec<_> = gone
         .into_iter()
         .zip(listings)
         .filter_map(|(job, listing)| Some((job, withdrawal(host, &listing.ok()?, now)?)))
         .collect();
+    if entries.is_empty() && all_are_read {
+        // Their listings do not have this host, so there is nothing to withdraw.
+        return Ok(listed.revision);
+    }
     enlist_apart(store, host, entries).await?;
     // The next comparison shows whether the store lists them no more.
     Ok(None)
@@ -520,6 +527,14 @@ mod tests {
         let known = compare(None).await;
         assert!(known.is_some());
         assert_eq!(compare(known.clone()).await, known);
+        // What has this revision is not read: this list would withdraw it.
+        let nothing = EnabledJobs {
+            names: Arc::default(),
+            revision: known.clone(),
+        };
+        let compared = withdraw_all_but(&*store, &host, &nothing).await;
+        assert_eq!(compared.expect("a store"), known);
+        assert_eq!(listed().await, [job("listed")]);
         // A late copy, or data that were lost and are there again.
         let now = store.now().await.expect("a clock").millis() / 1000;
         enlist(&*store, &host, &["gone"], now + 1).await;
@@ -547,6 +562,7 @@ mod tests {
         // The comparison that was under way may have seen what is lost now.
         registry.was_compared(revision, at(1000));
         assert_eq!(registry.revision, None);
+        assert!(registry.is_to_compare(at(1000)));
     }
 
     fn entry(at: i64) -> Entry {
