@@ -1,16 +1,21 @@
 //! Reads a long list in several parts at the same time.
 //!
-//! The text is cut between two jobs, where a line looks like the begin of one. Each part but the first gets a line
+//! The text is cut between two jobs, where a line looks like the start of one. Each part but the first gets a line
 //! before it that opens the list again, and becomes a tree of its own. The trees together are that of the whole text
 //! if every cut was indeed between two jobs, and this is so if
 //!
-//! - each part by itself is valid YAML, and
-//! - each but the last ends within `jobs:`: this is the last field of the first part, and the only one of the others.
+//! - each part by itself is valid YAML,
+//! - each but the last ends within `jobs:`, which is the last field of the first part (the one in the line where the
+//!   list was found, so that a second `jobs:` is noticed) and the only field of the others, and
+//! - the text has no anchors, no tags, no unusual line ends, and from the first job to the last cut no line that
+//!   ends a document.
 //!
 //! Then the reader of the whole text is in the same state at a cut as at the end of the part before it. It cannot be
 //! in quotes or between brackets, because a part that ends there is not valid. It cannot be in a text without quotes or
 //! in a block of text, because these are indented more than the jobs (in JSON, because a closing bracket precedes).
-//! Whenever anything is different or wrong, the whole text is read from its begin, which also finds the errors.
+//! A part may have no more values than its length allows, so the whole has no more either.
+//! Whenever anything is different or wrong, the whole text is read from its start, which also finds the errors: what
+//! is wrong with a part is not reported.
 
 use super::node::{KeyValue, Node, Value};
 use super::reader::{self, ParsedText, adopt};
@@ -29,7 +34,7 @@ pub(super) fn read(source: &Source, file: usize) -> Option<Node> {
 }
 
 fn read_in(count: usize, source: &Source, file: usize) -> Option<Node> {
-    let layout = Layout::of(source)?;
+    let layout = ListLayout::of(source)?;
     let parts = layout.cut(source, count)?;
     let read = |part: usize| {
         let part = &parts[part];
@@ -47,7 +52,7 @@ fn read_in(count: usize, source: &Source, file: usize) -> Option<Node> {
 }
 
 /// How the jobs of a file are laid out.
-struct Layout {
+struct ListLayout {
     /// The line of `jobs:`, from 1.
     line: usize,
     /// Where the first job begins.
@@ -72,19 +77,19 @@ struct Part {
 }
 
 impl Part {
-    fn added<'l>(&self, layout: &'l Layout) -> &'l str {
+    fn added<'l>(&self, layout: &'l ListLayout) -> &'l str {
         if self.begins == 0 { "" } else { layout.opening }
     }
 
     /// A list that can be read by itself.
-    fn text(&self, source: &Source, layout: &Layout) -> String {
+    fn text(&self, source: &Source, layout: &ListLayout) -> String {
         let closing = if self.is_last { "" } else { layout.closing };
         let text = &source.text[self.begins..self.ends];
         [self.added(layout), text, closing].concat()
     }
 }
 
-impl Layout {
+impl ListLayout {
     /// `None` if the file has neither of the two layouts that can be cut.
     fn of(source: &Source) -> Option<Self> {
         if !source.has_plain_places {
@@ -134,7 +139,7 @@ impl Layout {
         })
     }
 
-    /// Cuts the text of a file into so many parts, or fewer.
+    /// Cuts the text of a file into at most `count` parts.
     fn cut(&self, source: &Source, count: usize) -> Option<Vec<Part>> {
         let text = &source.text;
         let mut parts: Vec<Part> = Vec::new();
@@ -166,7 +171,7 @@ impl Layout {
     }
 }
 
-/// The first line from there on that has what is looked for, and where it begins.
+/// The first line at or behind `from` for which `has` is true, and where it begins.
 fn line_that(text: &str, from: usize, has: impl Fn(&str) -> bool) -> Option<(usize, &str)> {
     let mut at = from;
     for line in text.get(from..)?.split('\n') {
@@ -178,7 +183,7 @@ fn line_that(text: &str, from: usize, has: impl Fn(&str) -> bool) -> Option<(usi
     None
 }
 
-/// The tree of the whole text; `None` if one of its parts is not as it has to be. `jobs:` stands in this line.
+/// The tree of the whole text; `None` if a part does not have the expected form. `jobs:` stands in this line.
 fn join(parts: Vec<Option<Node>>, line: usize) -> Option<Node> {
     let mut parts = parts.into_iter();
     let mut whole = parts.next()??;
@@ -297,6 +302,8 @@ mod tests {
             // A second document.
             format!("jobs:\n{jobs}...\n{jobs}"),
             format!("jobs:\n{jobs}---\n{jobs}"),
+            // The YAML library passes over a byte order mark, so a tag may stand behind it.
+            format!("jobs:\n{jobs}\n\u{feff}{jobs}"),
             // Anchors and tags.
             between_fields(&format!("  - &a x\n{jobs}")),
             between_fields(&format!("  - !x x\n{jobs}")),

@@ -89,7 +89,7 @@ impl Problems {
         }
     }
 
-    /// Notes the problems of a further part of the files.
+    /// Adds the problems that were found in another part, in their order.
     pub(super) fn extend(&mut self, further: Self) {
         further
             .list

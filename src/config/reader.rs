@@ -35,7 +35,7 @@ pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem
     }
 }
 
-/// Reads one file from its begin to its end.
+/// Reads one file as a whole.
 pub(super) fn read_whole(source: &Source, file: usize) -> Result<Option<Node>, Problem> {
     let text = ParsedText {
         text: &source.text,
@@ -50,7 +50,7 @@ pub(super) fn read_whole(source: &Source, file: usize) -> Result<Option<Node>, P
 #[derive(Clone, Copy)]
 pub(super) struct ParsedText<'t> {
     pub(super) text: &'t str,
-    /// How many bytes before the text of the file are none of it: a line, or nothing.
+    /// How many bytes at its start are not from the file: a line, or none.
     pub(super) added: usize,
     /// The byte of the file with which it begins.
     pub(super) begins: usize,
@@ -58,8 +58,8 @@ pub(super) struct ParsedText<'t> {
     pub(super) lines_before: usize,
 }
 
-/// Reads a text of a file; `None` when it holds nothing but comments. It may contain so many values more
-/// than its length allows.
+/// Reads a text of a file; `None` when it holds nothing but comments. It may contain `values` more values than
+/// its length allows.
 pub(super) fn read_text(
     source: &Source,
     file: usize,

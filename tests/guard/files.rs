@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::future::{poll_fn, ready};
+use std::pin::Pin;
 use std::task::Poll;
 
-use cronlatch::guard::SpawnError;
+use cronlatch::guard::{Processes, Running, SpawnError};
 use cronlatch::time::BootInstant;
 
 use crate::support::{
@@ -46,14 +47,19 @@ fn table_of_files(pid: i32) -> usize {
         .expect("a number")
 }
 
+/// A guard that has set itself up, which it has once it replies; and its process id.
+async fn guard_at_rest() -> (Processes, i32) {
+    let guard = guard();
+    let pid = guard.pid().cast_signed();
+    let processes = guard.serve().expect("on a runtime");
+    finish(processes.spawn(shell("true")).await.expect("it starts")).await;
+    (processes, pid)
+}
+
 #[test]
 fn a_reaper_among_many_has_no_file_of_the_guard_and_leaves_none_there() {
     on_runtime(async {
-        let guard = guard();
-        let pid = guard.pid().cast_signed();
-        let processes = guard.serve().expect("on a runtime");
-        // The guard has set itself up once it replies.
-        finish(processes.spawn(shell("true")).await.expect("it starts")).await;
+        let (processes, pid) = guard_at_rest().await;
         wait_until("no reaper is left", || children(pid).is_empty());
         let at_rest = files(pid);
         let table_at_rest = table_of_files(pid);
@@ -104,27 +110,34 @@ fn a_reaper_among_many_has_no_file_of_the_guard_and_leaves_none_there() {
     });
 }
 
+/// More than may have files open on their way to the guard.
+const COMMANDS: usize = 1_000;
+
+/// The starts of so many commands, each as far as it can go before the guard takes another one.
+async fn starts_under_way(
+    processes: &Processes,
+    count: usize,
+) -> Vec<Pin<Box<impl Future<Output = Result<Running, SpawnError>>>>> {
+    let start = |_| Box::pin(processes.spawn(shell("true")));
+    let mut starts: Vec<_> = (0..count).map(start).collect();
+    let first_steps = poll_fn(|context| {
+        for start in &mut starts {
+            assert!(start.as_mut().poll(context).is_pending());
+        }
+        Poll::Ready(())
+    });
+    // A task that does so much at once is otherwise made to wait.
+    tokio::task::unconstrained(first_steps).await;
+    starts
+}
+
 /// Thousands that are to start at once would otherwise use up the open files of the daemon.
 #[test]
 fn commands_that_the_guard_has_not_taken_yet_share_a_limited_number_of_files() {
-    const COMMANDS: usize = 1_000;
     on_runtime(async {
-        let guard = guard();
-        let pid = guard.pid().cast_signed();
-        let processes = guard.serve().expect("on a runtime");
-        finish(processes.spawn(shell("true")).await.expect("it starts")).await;
+        let (processes, pid) = guard_at_rest().await;
         signal(pid, libc::SIGSTOP);
-        let start = |_| Box::pin(processes.spawn(shell("true")));
-        let mut starts: Vec<_> = (0..COMMANDS).map(start).collect();
-        // Each goes as far as it can at first.
-        let first_steps = poll_fn(|context| {
-            for start in &mut starts {
-                assert!(start.as_mut().poll(context).is_pending());
-            }
-            Poll::Ready(())
-        });
-        // A task that does so much at once is otherwise made to wait.
-        tokio::task::unconstrained(first_steps).await;
+        let starts = starts_under_way(&processes, COMMANDS).await;
         let own = files(std::process::id().cast_signed());
         let pipes = own.get("pipe").copied().unwrap_or(0);
         let mut spawn = shell("true");
@@ -146,19 +159,12 @@ fn commands_that_the_guard_has_not_taken_yet_share_a_limited_number_of_files() {
 #[test]
 fn commands_that_wait_for_the_guard_learn_of_its_death() {
     on_runtime(async {
-        let guard = guard();
-        let pid = guard.pid().cast_signed();
-        let processes = guard.serve().expect("on a runtime");
-        finish(processes.spawn(shell("true")).await.expect("it starts")).await;
+        let (processes, pid) = guard_at_rest().await;
         signal(pid, libc::SIGSTOP);
-        let mut starts = tokio::task::JoinSet::new();
-        for _ in 0..1_000 {
-            let processes = processes.clone();
-            starts.spawn(async move { processes.spawn(shell("true")).await.map(|_| ()) });
-        }
+        let starts = starts_under_way(&processes, COMMANDS).await;
         signal(pid, libc::SIGKILL);
-        for start in starts.join_all().await {
-            let refused = start.expect_err("the guard is dead");
+        for start in starts {
+            let refused = start.await.expect_err("the guard is dead");
             let is_told = matches!(refused, SpawnError::GuardGone | SpawnError::NoReport);
             assert!(is_told, "{refused}");
         }

@@ -120,8 +120,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     }
 
     /// Returns the same with their revision, or `None` if it still is `known`: then nothing was written
-    /// since, and no data were lost. A store of several nodes leaves out what only nodes list that
-    /// still have the `known` one.
+    /// since, and no data were lost. A store of several nodes leaves out jobs that are
+    /// listed only by nodes whose revision is still the `known` one.
     async fn listed_since(
         &self,
         host: &HostName,
