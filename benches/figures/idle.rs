@@ -5,6 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{Timelike as _, Utc};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
 use crate::say;
 use crate::surroundings::{Daemon, Redis};
@@ -35,9 +37,9 @@ pub(crate) fn measure() -> Result<(), String> {
     }
     // All of them at once: at rest they do not disturb one another.
     thread::sleep(SETTLED);
-    let before: Vec<(i64, Instant)> = resting
+    let before: Vec<(Duration, Instant)> = resting
         .iter()
-        .map(|one| Ok((ticks(one.daemon.pid())?, Instant::now())))
+        .map(|one| Ok((processor_time(one.daemon.pid())?, Instant::now())))
         .collect::<Result<_, String>>()?;
     thread::sleep(WATCHED);
     for (one, (before, since)) in resting.iter().zip(before) {
@@ -68,11 +70,10 @@ impl Resting {
         })
     }
 
-    fn report(&self, before: i64, since: Instant) -> Result<(), String> {
+    fn report(&self, before: Duration, since: Instant) -> Result<(), String> {
         let pid = self.daemon.pid();
-        let spent = ticks(pid)? - before;
-        #[expect(clippy::cast_precision_loss, reason = "a few ticks")]
-        let share = spent as f64 / per_second() as f64 / since.elapsed().as_secs_f64() * 100.0;
+        let spent = processor_time(pid)?.saturating_sub(before);
+        let share = spent.as_secs_f64() / since.elapsed().as_secs_f64() * 100.0;
         let (memory_goal, share_goal) = self.goals;
         say(&format!(
             "idle, {:6} jobs, {:6}   {:6.1} MB ({:5.1} MB of its own; goal {memory_goal} MB)   \
@@ -102,22 +103,12 @@ fn list(jobs: usize) -> String {
     format!("{:#}", serde_json::json!({ "jobs": jobs }))
 }
 
-fn per_second() -> i64 {
-    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
-        .ok()
-        .flatten()
-        .unwrap_or(100)
-}
-
-/// User and system time of the process, in ticks.
-fn ticks(pid: u32) -> Result<i64, String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| e.to_string())?;
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
-    let field = |n: usize| fields.get(n).and_then(|field| field.parse::<i64>().ok());
-    match (field(11), field(12)) {
-        (Some(user), Some(system)) => Ok(user + system),
-        _ => Err(format!("no times in {stat:?}")),
-    }
+/// What all threads of the process have used, also those that have ended.
+fn processor_time(pid: u32) -> Result<Duration, String> {
+    let pid = Pid::from_raw(pid.cast_signed());
+    let clock = clock_getcpuclockid(pid).map_err(|e| format!("the clock of {pid}: {e}"))?;
+    let time = clock_gettime(clock).map_err(|e| format!("the clock of {pid}: {e}"))?;
+    Ok(time.into())
 }
 
 /// A figure of the process's status (`VmRSS`, `RssAnon`), in megabytes.

@@ -19,4 +19,6 @@ pub(super) struct WorkContext<'a> {
     pub(super) now: TransactionTime,
     /// Set when a lock was released.
     pub(super) freed: Cell<bool>,
+    /// Set when a request to a daemon was filed.
+    pub(super) filed: Cell<bool>,
 }

@@ -1,8 +1,6 @@
 //! Requests to daemons, and the output of triggered runs. They are rows with the texts that Redis keeps
 //! too.
 
-use std::time::Duration;
-
 use rusqlite::{OptionalExtension as _, params};
 
 use super::context::WorkContext;
@@ -49,6 +47,7 @@ pub(super) fn file(
             deadline.millis(),
             request.text(),
         ])?;
+    work.filed.set(true);
     Ok(Filed::Kept)
 }
 
@@ -157,6 +156,3 @@ fn write(
 fn stored(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
-
-/// How often a daemon looks for requests: the file notifies nobody.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -45,7 +45,7 @@ use super::{
     Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostJobs, HostReport, JobReport,
     JobsRevision, Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk,
     PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    RequestReply, Settle, Store, StoreError, relocate::follow,
+    RequestReply, Returned, Seen, Settle, Store, StoreError, relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
 use crate::time::{BootInstant, Timestamp};
@@ -61,6 +61,10 @@ pub(crate) struct SqliteStore {
     freed: Arc<Notify>,
     /// The longest TTL that was requested so far, in milliseconds.
     longest_ttl: Arc<AtomicU64>,
+    /// How many changes of the file are known to who waits for requests.
+    known_to_requests: AtomicU64,
+    /// The same, to who waits for returned occurrences.
+    known_to_returned: AtomicU64,
 }
 
 impl SqliteStore {
@@ -83,6 +87,8 @@ impl SqliteStore {
             worker,
             freed,
             longest_ttl,
+            known_to_requests: AtomicU64::new(0),
+            known_to_returned: AtomicU64::new(0),
         })
     }
 
@@ -246,8 +252,9 @@ impl Store for SqliteStore {
     }
 
     async fn request_filed(&self, _: &HostName, limit: Duration) -> Result<(), StoreError> {
-        tokio::time::sleep(limit.min(daemon_request::LOOK_EVERY)).await;
-        Ok(())
+        let changed =
+            tokio::time::timeout(limit, self.worker.changed(&self.known_to_requests)).await;
+        changed.unwrap_or(Ok(()))
     }
 
     async fn send_output(
@@ -287,6 +294,15 @@ impl Store for SqliteStore {
         let host = host.clone();
         self.write(move |work| hosts::announce(work, &host, valid_for))
             .await
+    }
+
+    /// The file announces nothing, so each change may have been a return.
+    async fn returned(&self, _: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
+        let changed = self.worker.changed(&self.known_to_returned);
+        match tokio::time::timeout(limit, changed).await {
+            Ok(changed) => changed.map(|()| Returned::Any),
+            Err(_) => Ok(Returned::Jobs(Vec::new())),
+        }
     }
 
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {

@@ -12,15 +12,19 @@ use super::context::{BUSY, WorkContext};
 use super::lifetimes;
 use super::operations;
 use super::rows;
-use super::schema;
+use super::{SqliteStore, schema};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, Grant, IfPaused, Keeping, Lock, LockId, RenewReply,
+    Claim, ClaimReply, ClaimTarget, DaemonRequest, Filed, Finish, Grant, IfPaused, Intervention,
+    Keeping, Lock, LockId, RenewReply, RequestOrder, Returned, Seen, Store as _,
 };
 use crate::time::BootInstant;
 
 const HOUR_MS: u64 = 3_600_000;
+
+/// Longer than any machine should take for anything here.
+const LONG: Duration = Duration::from_secs(60);
 
 fn database() -> Connection {
     let directory = tempfile::tempdir().expect("a directory");
@@ -48,6 +52,7 @@ fn work(db: &Connection, now: TransactionTime) -> WorkContext<'_> {
         shown: "test.db",
         now,
         freed: Cell::new(false),
+        filed: Cell::new(false),
     }
 }
 
@@ -223,4 +228,87 @@ fn a_new_file_that_another_process_is_writing_is_waited_for_like_any_other() {
 
     writer.execute_batch("ROLLBACK").expect("an end");
     schema::prepare(&mut late, 0, "test").expect("a schema");
+}
+
+/// A store in a file, one of another process in the same file, and a host.
+struct Shared {
+    store: SqliteStore,
+    other: SqliteStore,
+    host: HostName,
+    directory: tempfile::TempDir,
+}
+
+impl Shared {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = || SqliteStore::new(&directory.path().join("db")).expect("a thread");
+        let shared = Self {
+            store: open(),
+            other: open(),
+            host: HostName::parse("here").expect("a name"),
+            directory,
+        };
+        shared.other.now().await.expect("it opens the file");
+        // The first of each says that nothing is known yet.
+        shared.requests(LONG).await;
+        shared.returned(LONG).await;
+        shared
+    }
+
+    /// How long it waits for a request.
+    async fn requests(&self, limit: Duration) -> Duration {
+        let began = Instant::now();
+        let waited = self.store.request_filed(&self.host, limit).await;
+        waited.expect("the thread lives");
+        began.elapsed()
+    }
+
+    async fn returned(&self, limit: Duration) -> Returned {
+        let mut seen = Seen::default();
+        let returned = self.store.returned(&mut seen, limit).await;
+        returned.expect("the thread lives")
+    }
+
+    async fn file(&self, store: &SqliteStore) {
+        let request = DaemonRequest {
+            id: RunId::new(),
+            host: self.host.clone(),
+            order: RequestOrder::Note {
+                done: Intervention::Pause,
+                subject: "a".to_owned(),
+            },
+            by: "alice".to_owned(),
+            reason: String::new(),
+        };
+        let deadline = store.now().await.expect("it replies").plus(LONG);
+        let filed = store.file_request(&request, deadline).await;
+        assert_eq!(filed.expect("it replies"), Filed::Kept);
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_others_is_told_of_what_they_write_and_of_nothing_else() {
+    let shared = Shared::new().await;
+    // Longer than from one look to the next.
+    let limit = Duration::from_millis(800);
+    assert!(shared.requests(limit).await >= limit);
+    assert_eq!(shared.returned(limit).await, Returned::Jobs(Vec::new()));
+    // Nobody waits at that moment, and each learns of it.
+    shared.file(&shared.other).await;
+    assert!(shared.requests(LONG).await < LONG);
+    assert_eq!(shared.returned(LONG).await, Returned::Any);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_requests_is_told_of_those_that_its_own_process_files() {
+    let shared = Shared::new().await;
+    let (waited, ()) = tokio::join!(shared.requests(LONG), shared.file(&shared.store));
+    assert!(waited < LONG);
+}
+
+#[tokio::test]
+async fn whoever_waits_is_told_when_another_file_takes_the_place() {
+    let shared = Shared::new().await;
+    std::fs::remove_file(shared.directory.path().join("db")).expect("it is there");
+    assert!(shared.requests(LONG).await < LONG);
 }

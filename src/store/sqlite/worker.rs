@@ -3,13 +3,16 @@
 //! The requests that are queued during a transaction share the next one, so that a thousand claims at
 //! one instant need one write to the disk. If that transaction fails, each request gets its own, so that
 //! one unreadable row does not fail the others.
+//!
+//! While a daemon waits for what others write, the thread also looks whether they have written to the file,
+//! which notifies nobody. A look wakes this thread alone, and the daemon only when there is something to read.
 
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -26,6 +29,9 @@ use crate::time::BootInstant;
 
 /// How often unused locks without jobs are deleted.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+
+/// How often the file is looked at while somebody waits for a change of it.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How many requests share one transaction at most.
 const BATCH: usize = 512;
@@ -80,10 +86,16 @@ where
     }
 }
 
-/// Sends requests to the thread, which ends when the last of these is dropped.
+/// What the thread is asked for.
+enum Order {
+    Request(Box<dyn QueuedRequest>),
+    Watch(Watcher),
+}
+
+/// Sends orders to the thread, which ends when the last of these is dropped.
 #[derive(Debug)]
 pub(super) struct Worker {
-    requests: mpsc::Sender<Box<dyn QueuedRequest>>,
+    orders: mpsc::Sender<Order>,
 }
 
 impl Worker {
@@ -92,7 +104,7 @@ impl Worker {
         freed: Arc<Notify>,
         longest_ttl: Arc<AtomicU64>,
     ) -> io::Result<Self> {
-        let (requests, queue) = mpsc::channel();
+        let (orders, queue) = mpsc::channel();
         let keeper = ConnectionThread {
             path: path.map(Path::to_owned),
             shown: path.map_or("memory".into(), |path| path.display().to_string()),
@@ -101,11 +113,12 @@ impl Worker {
             open: None,
             ours: None,
             gone_until: None,
+            watch: FileWatch::new(),
         };
         std::thread::Builder::new()
             .name("sqlite".to_owned())
             .spawn(move || keeper.serve(&queue))?;
-        Ok(Self { requests })
+        Ok(Self { orders })
     }
 
     pub(super) async fn ask<T, F>(&self, access: Access, run: F) -> Result<T, StoreError>
@@ -113,8 +126,6 @@ impl Worker {
         T: Send + 'static,
         F: FnMut(&WorkContext<'_>) -> Result<T, SqliteFailure> + Send + 'static,
     {
-        let gone =
-            || StoreError::unreachable("the thread of the embedded store is gone".to_owned());
         let (reply, result) = oneshot::channel();
         let request = PendingRequest {
             access,
@@ -122,9 +133,26 @@ impl Worker {
             result: None,
             reply,
         };
-        self.requests.send(Box::new(request)).map_err(|_| gone())?;
-        result.await.map_err(|_| gone())?
+        let order = Order::Request(Box::new(request));
+        self.orders.send(order).map_err(|_| thread_gone())?;
+        result.await.map_err(|_| thread_gone())?
     }
+
+    /// Waits until the file may have changed since the last call with the same counter, or until a request to a
+    /// daemon was filed here since. The file is looked at twice a second.
+    pub(super) async fn changed(&self, counter: &AtomicU64) -> Result<(), StoreError> {
+        let (reply, changed) = oneshot::channel();
+        let seen = counter.load(Ordering::Relaxed);
+        let order = Order::Watch(Watcher { seen, reply });
+        self.orders.send(order).map_err(|_| thread_gone())?;
+        let changes = changed.await.map_err(|_| thread_gone())?;
+        counter.store(changes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn thread_gone() -> StoreError {
+    StoreError::unreachable("the thread of the embedded store is gone".to_owned())
 }
 
 /// The opened file.
@@ -133,6 +161,14 @@ struct Opened {
     boot: String,
     /// When old locks were last deleted.
     swept: BootInstant,
+}
+
+impl Opened {
+    /// Changes with each commit of another connection; `None` if it cannot be read.
+    fn version(&self) -> Option<i64> {
+        let mut statement = self.db.prepare_cached("PRAGMA data_version").ok()?;
+        statement.query_row([], |row| row.get(0)).ok()
+    }
 }
 
 /// The state of the thread.
@@ -147,19 +183,105 @@ struct ConnectionThread {
     ours: Option<FileId>,
     /// Set while that file is gone: when the last of its leases ends.
     gone_until: Option<BootInstant>,
+    watch: FileWatch,
+}
+
+/// Somebody who waits for a change of the file.
+struct Watcher {
+    /// How many changes it knows.
+    seen: u64,
+    /// Receives how many there are.
+    reply: oneshot::Sender<u64>,
+}
+
+/// The changes of the file, and who waits for them.
+struct FileWatch {
+    waiting: Vec<Watcher>,
+    /// How many changes were noticed. What is filed through this connection counts as one.
+    changes: u64,
+    /// What `PRAGMA data_version` was at the last look: another number after each commit of another connection.
+    version: Option<i64>,
+    /// When the file is looked at next.
+    due: BootInstant,
+}
+
+impl FileWatch {
+    fn new() -> Self {
+        Self {
+            waiting: Vec::new(),
+            changes: 0,
+            version: None,
+            due: BootInstant::BOOT,
+        }
+    }
+
+    /// How long the thread may wait for its next order; `None` if nobody waits for a change.
+    fn rest(&mut self) -> Option<Duration> {
+        self.waiting.retain(|watcher| !watcher.reply.is_closed());
+        (!self.waiting.is_empty()).then(|| self.due.remaining())
+    }
+
+    fn looked(&mut self, version: Option<i64>) {
+        self.due = BootInstant::now().plus(LOOK_EVERY);
+        if version.is_none() || version != self.version {
+            self.changes += 1;
+        }
+        self.version = version;
+    }
+
+    /// Tells those who do not know of all changes.
+    fn tell(&mut self) {
+        let changes = self.changes;
+        for watcher in self
+            .waiting
+            .extract_if(.., |watcher| watcher.seen != changes)
+        {
+            // It may have stopped waiting.
+            let _ = watcher.reply.send(changes);
+        }
+    }
 }
 
 impl ConnectionThread {
-    fn serve(mut self, queue: &mpsc::Receiver<Box<dyn QueuedRequest>>) {
-        while let Ok(first) = queue.recv() {
-            let mut batch = vec![first];
-            while batch.len() < BATCH
-                && let Ok(next) = queue.try_recv()
-            {
-                batch.push(next);
+    fn serve(mut self, queue: &mpsc::Receiver<Order>) {
+        loop {
+            let received = match self.watch.rest() {
+                None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(rest) => queue.recv_timeout(rest),
+            };
+            let mut next = match received {
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut batch = Vec::new();
+            while let Some(order) = next.take() {
+                match order {
+                    Order::Request(request) => batch.push(request),
+                    Order::Watch(watcher) => self.watch.waiting.push(watcher),
+                }
+                if batch.len() < BATCH {
+                    next = queue.try_recv().ok();
+                }
             }
-            self.serve_batch(batch);
+            if !batch.is_empty() {
+                self.serve_batch(batch);
+            }
+            self.look();
         }
+    }
+
+    /// Looks at the file if that is due, and tells those who wait.
+    fn look(&mut self) {
+        if self.watch.waiting.is_empty() {
+            return;
+        }
+        if self.watch.due.remaining().is_zero() {
+            // What cannot be looked at may have changed. Whoever reads it then learns what is wrong.
+            let version = self.opened().ok().and_then(|opened| opened.version());
+            self.watch.looked(version);
+        }
+        self.watch.tell();
     }
 
     fn serve_batch(&mut self, mut batch: Vec<Box<dyn QueuedRequest>>) {
@@ -184,11 +306,12 @@ impl ConnectionThread {
     fn run_batch(&mut self, batch: &mut [Box<dyn QueuedRequest>]) -> Result<(), BatchError> {
         let shown = self.shown.clone();
         let opened = self.opened().map_err(BatchError::Whole)?;
-        let released = transact(opened, &shown, batch);
-        match released {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                self.freed.notify_waiters();
+        match transact(opened, &shown, batch) {
+            Ok(committed) => {
+                if committed.freed {
+                    self.freed.notify_waiters();
+                }
+                self.watch.changes += u64::from(committed.filed);
                 Ok(())
             }
             Err(failure) => {
@@ -211,6 +334,8 @@ impl ConnectionThread {
         self.check_file()?;
         if self.open.is_none() {
             self.open = Some(self.connect()?);
+            // Another connection counts anew.
+            self.watch.version = None;
         }
         self.open
             .as_mut()
@@ -295,12 +420,20 @@ impl BatchError {
     }
 }
 
-/// Runs one transaction. Returns whether it released a lock.
+/// What others in this process want to know of a transaction.
+struct Committed {
+    /// It has released a lock.
+    freed: bool,
+    /// It has filed a request to a daemon.
+    filed: bool,
+}
+
+/// Runs one transaction.
 fn transact(
     opened: &mut Opened,
     shown: &str,
     batch: &mut [Box<dyn QueuedRequest>],
-) -> Result<bool, SqliteFailure> {
+) -> Result<Committed, SqliteFailure> {
     let writes = batch.iter().any(|r| r.access() == Access::Write);
     let behavior = if writes {
         TransactionBehavior::Immediate
@@ -315,6 +448,7 @@ fn transact(
         shown,
         now,
         freed: Cell::new(false),
+        filed: Cell::new(false),
     };
     for request in batch {
         request.run(&work)?;
@@ -323,7 +457,10 @@ fn transact(
         opened.swept = BootInstant::now();
         schema::forget_old_locks(work.db, &work.now)?;
     }
-    let freed = work.freed.get();
+    let committed = Committed {
+        freed: work.freed.get(),
+        filed: work.filed.get(),
+    };
     tx.commit()?;
-    Ok(freed)
+    Ok(committed)
 }
