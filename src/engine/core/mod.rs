@@ -185,7 +185,7 @@ impl Core {
         }
     }
 
-    /// Some stores say every few seconds that there may be something, and mostly no lane listens.
+    /// Some stores only say that there may be something, and mostly no lane listens.
     fn returned_elsewhere(&mut self) {
         let listening = self.lanes.values().filter(|lane| lane.listens());
         debug_assert_eq!(self.listening, listening.count());

@@ -179,7 +179,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until a request to the daemon of `host` is announced, at most `limit`. May return early
-    /// without one; the caller reads the requests in any case.
+    /// without one; the caller reads the requests in any case. One caller at a time: the store remembers
+    /// what it was told.
     async fn request_filed(&self, host: &HostName, limit: Duration) -> Result<(), StoreError> {
         let _ = host;
         tokio::time::sleep(limit.min(Duration::from_secs(1))).await;
@@ -240,7 +241,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until another host announces a returned occurrence after `seen`, at most `limit`. A
-    /// store without announcements returns [`Returned::Any`] after at most a second.
+    /// store that does not name the jobs returns [`Returned::Any`] when there may be one; the default
+    /// does so after at most a second.
     async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
         let _ = seen;
         tokio::time::sleep(limit.min(Duration::from_secs(1))).await;

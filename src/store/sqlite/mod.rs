@@ -53,6 +53,12 @@ use crate::time::{BootInstant, Timestamp};
 /// How often a waiting task checks for releases by other processes.
 const RELEASE_POLL: Duration = Duration::from_millis(50);
 
+/// How much longer than between two looks it takes at least from one report of returned occurrences to the next.
+const RETURNED_APART: Duration = Duration::from_millis(500);
+
+/// The number that stands for the file in a [`Seen`], which is made for connections.
+const FILE: u64 = 1;
+
 /// The embedded store. It opens the file at its first operation, and again after a failure.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
@@ -61,10 +67,8 @@ pub(crate) struct SqliteStore {
     freed: Arc<Notify>,
     /// The longest TTL that was requested so far, in milliseconds.
     longest_ttl: Arc<AtomicU64>,
-    /// How many changes of the file are known to who waits for requests.
-    known_to_requests: AtomicU64,
-    /// The same, to who waits for returned occurrences.
-    known_to_returned: AtomicU64,
+    /// How many changes of the file the listener for requests has seen.
+    seen_by_requests: AtomicU64,
 }
 
 impl SqliteStore {
@@ -87,8 +91,7 @@ impl SqliteStore {
             worker,
             freed,
             longest_ttl,
-            known_to_requests: AtomicU64::new(0),
-            known_to_returned: AtomicU64::new(0),
+            seen_by_requests: AtomicU64::new(0),
         })
     }
 
@@ -252,9 +255,13 @@ impl Store for SqliteStore {
     }
 
     async fn request_filed(&self, _: &HostName, limit: Duration) -> Result<(), StoreError> {
-        let changed =
-            tokio::time::timeout(limit, self.worker.changed(&self.known_to_requests)).await;
-        changed.unwrap_or(Ok(()))
+        let seen = self.seen_by_requests.load(Ordering::Relaxed);
+        let changed = self.worker.changed_since(Some(seen));
+        // After the limit the caller reads the requests in any case.
+        if let Ok(changes) = tokio::time::timeout(limit, changed).await {
+            self.seen_by_requests.store(changes?, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     async fn send_output(
@@ -297,12 +304,15 @@ impl Store for SqliteStore {
     }
 
     /// The file announces nothing, so each change may have been a return.
-    async fn returned(&self, _: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
-        let changed = self.worker.changed(&self.known_to_returned);
-        match tokio::time::timeout(limit, changed).await {
-            Ok(changed) => changed.map(|()| Returned::Any),
-            Err(_) => Ok(Returned::Jobs(Vec::new())),
-        }
+    async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
+        let changed = self.worker.changed_since(Seen::at(FILE, 0).new_until(seen));
+        let Ok(changes) = tokio::time::timeout(limit, changed).await else {
+            return Ok(Returned::Jobs(Vec::new()));
+        };
+        *seen = Seen::at(FILE, changes?);
+        // Others may write all the time, and each report has the caller read ledgers.
+        tokio::time::sleep(RETURNED_APART).await;
+        Ok(Returned::Any)
     }
 
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {

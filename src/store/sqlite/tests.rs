@@ -3,6 +3,7 @@
 mod migration;
 
 use std::cell::Cell;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -235,6 +236,7 @@ struct Shared {
     store: SqliteStore,
     other: SqliteStore,
     host: HostName,
+    seen: Mutex<Seen>,
     directory: tempfile::TempDir,
 }
 
@@ -246,6 +248,7 @@ impl Shared {
             store: open(),
             other: open(),
             host: HostName::parse("here").expect("a name"),
+            seen: Mutex::default(),
             directory,
         };
         shared.other.now().await.expect("it opens the file");
@@ -264,8 +267,9 @@ impl Shared {
     }
 
     async fn returned(&self, limit: Duration) -> Returned {
-        let mut seen = Seen::default();
+        let mut seen = *self.seen.lock().expect("no panic");
         let returned = self.store.returned(&mut seen, limit).await;
+        *self.seen.lock().expect("no panic") = seen;
         returned.expect("the thread lives")
     }
 
@@ -287,9 +291,14 @@ impl Shared {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_others_is_told_of_what_they_write_and_of_nothing_else() {
+async fn a_listener_is_notified_of_what_others_write_and_not_of_what_its_own_process_writes() {
     let shared = Shared::new().await;
-    // Longer than from one look to the next.
+    let claimed = shared.store.claim(&claim("T1")).await;
+    assert!(
+        matches!(claimed, Ok(ClaimReply::Granted { .. })),
+        "{claimed:?}"
+    );
+    // Longer than from one check to the next.
     let limit = Duration::from_millis(800);
     assert!(shared.requests(limit).await >= limit);
     assert_eq!(shared.returned(limit).await, Returned::Jobs(Vec::new()));
@@ -300,15 +309,23 @@ async fn whoever_waits_for_others_is_told_of_what_they_write_and_of_nothing_else
 }
 
 #[tokio::test]
-async fn whoever_waits_for_requests_is_told_of_those_that_its_own_process_files() {
+async fn a_listener_is_notified_of_requests_that_its_own_process_files() {
     let shared = Shared::new().await;
     let (waited, ()) = tokio::join!(shared.requests(LONG), shared.file(&shared.store));
     assert!(waited < LONG);
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_when_another_file_takes_the_place() {
+async fn a_listener_is_notified_when_the_file_is_gone() {
     let shared = Shared::new().await;
+    // While a lease of the file lasts, the store uses no other file.
+    let claimed = shared.store.claim(&claim("T1")).await;
+    assert!(
+        matches!(claimed, Ok(ClaimReply::Granted { .. })),
+        "{claimed:?}"
+    );
     std::fs::remove_file(shared.directory.path().join("db")).expect("it is there");
     assert!(shared.requests(LONG).await < LONG);
+    let gone = shared.store.requests(Some(&shared.host)).await;
+    assert!(gone.is_err(), "{gone:?}");
 }

@@ -4,8 +4,9 @@
 //! one instant need one write to the disk. If that transaction fails, each request gets its own, so that
 //! one unreadable row does not fail the others.
 //!
-//! While a daemon waits for what others write, the thread also looks whether they have written to the file,
-//! which notifies nobody. A look wakes this thread alone, and the daemon only when there is something to read.
+//! While a daemon waits for what others write, the thread also checks whether they have written to the file,
+//! which notifies nobody. A check wakes only this thread. It wakes the daemon only when there is something to
+//! read.
 
 use std::cell::Cell;
 use std::io;
@@ -30,8 +31,8 @@ use crate::time::BootInstant;
 /// How often unused locks without jobs are deleted.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
-/// How often the file is looked at while somebody waits for a change of it.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the file is checked while somebody waits for a change of it.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 
 /// How many requests share one transaction at most.
 const BATCH: usize = 512;
@@ -138,16 +139,14 @@ impl Worker {
         result.await.map_err(|_| thread_gone())?
     }
 
-    /// Waits until the file may have changed since the last call with the same counter, or until a request to a
-    /// daemon was filed here since. The file is looked at twice a second.
-    pub(super) async fn changed(&self, counter: &AtomicU64) -> Result<(), StoreError> {
+    /// Waits until the file may have changed since this many changes, and returns how many there are. Another process
+    /// has written to it, a request to a daemon was filed here, or the file cannot be read. It is checked twice a
+    /// second. Returns at once for `None`.
+    pub(super) async fn changed_since(&self, seen: Option<u64>) -> Result<u64, StoreError> {
         let (reply, changed) = oneshot::channel();
-        let seen = counter.load(Ordering::Relaxed);
         let order = Order::Watch(Watcher { seen, reply });
         self.orders.send(order).map_err(|_| thread_gone())?;
-        let changes = changed.await.map_err(|_| thread_gone())?;
-        counter.store(changes, Ordering::Relaxed);
-        Ok(())
+        changed.await.map_err(|_| thread_gone())
     }
 }
 
@@ -164,10 +163,14 @@ struct Opened {
 }
 
 impl Opened {
-    /// Changes with each commit of another connection; `None` if it cannot be read.
+    /// Changes with each commit of another connection; `None` if it cannot be read. Does not wait for a file that
+    /// is locked, because requests may be waiting.
     fn version(&self) -> Option<i64> {
-        let mut statement = self.db.prepare_cached("PRAGMA data_version").ok()?;
-        statement.query_row([], |row| row.get(0)).ok()
+        self.db.busy_timeout(Duration::ZERO).ok()?;
+        let version = self.db.prepare_cached("PRAGMA data_version");
+        let version = version.and_then(|mut version| version.query_row([], |row| row.get(0)));
+        self.db.busy_timeout(BUSY).ok()?;
+        version.ok()
     }
 }
 
@@ -188,8 +191,8 @@ struct ConnectionThread {
 
 /// Somebody who waits for a change of the file.
 struct Watcher {
-    /// How many changes it knows.
-    seen: u64,
+    /// How many changes it knows; `None` to be told at once.
+    seen: Option<u64>,
     /// Receives how many there are.
     reply: oneshot::Sender<u64>,
 }
@@ -199,9 +202,9 @@ struct FileWatch {
     waiting: Vec<Watcher>,
     /// How many changes were noticed. What is filed through this connection counts as one.
     changes: u64,
-    /// What `PRAGMA data_version` was at the last look: another number after each commit of another connection.
+    /// What `PRAGMA data_version` was at the last check: another number after each commit of another connection.
     version: Option<i64>,
-    /// When the file is looked at next.
+    /// When the file is checked next.
     due: BootInstant,
 }
 
@@ -216,25 +219,25 @@ impl FileWatch {
     }
 
     /// How long the thread may wait for its next order; `None` if nobody waits for a change.
-    fn rest(&mut self) -> Option<Duration> {
+    fn time_to_check(&mut self) -> Option<Duration> {
         self.waiting.retain(|watcher| !watcher.reply.is_closed());
         (!self.waiting.is_empty()).then(|| self.due.remaining())
     }
 
-    fn looked(&mut self, version: Option<i64>) {
-        self.due = BootInstant::now().plus(LOOK_EVERY);
+    fn record_check(&mut self, version: Option<i64>) {
+        self.due = BootInstant::now().plus(CHECK_EVERY);
         if version.is_none() || version != self.version {
             self.changes += 1;
         }
         self.version = version;
     }
 
-    /// Tells those who do not know of all changes.
-    fn tell(&mut self) {
+    /// Notifies those who do not know of all changes.
+    fn notify(&mut self) {
         let changes = self.changes;
         for watcher in self
             .waiting
-            .extract_if(.., |watcher| watcher.seen != changes)
+            .extract_if(.., |watcher| watcher.seen != Some(changes))
         {
             // It may have stopped waiting.
             let _ = watcher.reply.send(changes);
@@ -245,7 +248,7 @@ impl FileWatch {
 impl ConnectionThread {
     fn serve(mut self, queue: &mpsc::Receiver<Order>) {
         loop {
-            let received = match self.watch.rest() {
+            let received = match self.watch.time_to_check() {
                 None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(rest) => queue.recv_timeout(rest),
             };
@@ -267,21 +270,21 @@ impl ConnectionThread {
             if !batch.is_empty() {
                 self.serve_batch(batch);
             }
-            self.look();
+            self.check_for_changes();
         }
     }
 
-    /// Looks at the file if that is due, and tells those who wait.
-    fn look(&mut self) {
+    /// Checks the file if that is due, and notifies those who wait.
+    fn check_for_changes(&mut self) {
         if self.watch.waiting.is_empty() {
             return;
         }
         if self.watch.due.remaining().is_zero() {
-            // What cannot be looked at may have changed. Whoever reads it then learns what is wrong.
+            // A file that cannot be read wakes those who wait: their own read reports the error.
             let version = self.opened().ok().and_then(|opened| opened.version());
-            self.watch.looked(version);
+            self.watch.record_check(version);
         }
-        self.watch.tell();
+        self.watch.notify();
     }
 
     fn serve_batch(&mut self, mut batch: Vec<Box<dyn QueuedRequest>>) {
@@ -334,7 +337,7 @@ impl ConnectionThread {
         self.check_file()?;
         if self.open.is_none() {
             self.open = Some(self.connect()?);
-            // Another connection counts anew.
+            // The numbers of two connections cannot be compared.
             self.watch.version = None;
         }
         self.open
@@ -420,7 +423,7 @@ impl BatchError {
     }
 }
 
-/// What others in this process want to know of a transaction.
+/// The effects of a transaction that others in this process are notified of.
 struct Committed {
     /// It has released a lock.
     freed: bool,

@@ -378,6 +378,8 @@ pub(crate) async fn a_returned_occurrence_is_told_to_other_hosts(subject: &impl 
     };
     let begun = tokio::time::timeout(Duration::from_secs(60), begun).await;
     begun.expect("it can listen");
+    Scene::granted(&scene.send(&scene.claim("a", 1)).await);
+    assert_eq!(scene.give_back("a").await, FinishReply::Released);
     scene.store.tell_returned(&scene.job).await.unwrap();
     let told = async {
         loop {
