@@ -16,6 +16,8 @@ const SIZES: [(usize, f64, f64); 3] = [(1, 8.0, 0.1), (10_000, 25.0, 0.1), (100_
 /// A daemon returns memory that its start has used 5 s and 90 s after it.
 const SETTLED: Duration = Duration::from_secs(110);
 const WATCHED: Duration = Duration::from_secs(60);
+/// A daemon works on for a moment after it is ready, which must not delay the start of the next one.
+const APART: Duration = Duration::from_secs(5);
 
 /// One daemon at rest.
 struct Resting {
@@ -33,6 +35,7 @@ pub(crate) fn measure() -> Result<(), String> {
     for (jobs, memory, share) in SIZES {
         for kind in ["redis", "sqlite"] {
             resting.push(Resting::start(kind, jobs, (memory, share))?);
+            thread::sleep(APART);
         }
     }
     // All of them at once: at rest they do not disturb one another.

@@ -1,5 +1,6 @@
 //! Servers, daemons and arithmetic for the figures.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -120,7 +121,7 @@ impl Daemon {
             .set_read_timeout(Some(Duration::from_secs(120)))
             .map_err(failed)?;
         let log = dir.join("log");
-        let child = Command::new(env!("CARGO_BIN_EXE_cronlatch"))
+        let child = Command::new(program())
             .args([
                 "run",
                 "--host",
@@ -168,6 +169,11 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The program that is measured: `PROGRAM`, such as that of a package, or else the one of this build.
+fn program() -> OsString {
+    std::env::var_os("PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_cronlatch").into())
 }
 
 /// Where libfaketime is.

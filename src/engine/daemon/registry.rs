@@ -390,7 +390,15 @@ impl TaskContext {
             let now = self.store.now().await?;
             let again = |(job, entry): &(JobName, Entry)| (job.clone(), entry.again(now));
             let entries: Vec<_> = round.write.iter().map(again).collect();
-            enlist_apart(&*self.store, &round.host, entries).await?;
+            for (job, error) in enlist_apart(&*self.store, &round.host, entries).await? {
+                tracing::warn!(
+                    %job,
+                    host = %round.host,
+                    "cannot register this job in the store: {error}; this host runs the job all the \
+                     same, but hosts that are given another lock for it do not wait for this one. \
+                     Retrying within a day"
+                );
+            }
             // What cannot be kept of one job is reported where that job is registered.
             let kept = apart(round.keep.clone(), async |part: Vec<Keeping>| {
                 self.store.keep(&part).await?;
@@ -439,7 +447,14 @@ async fn withdraw_all_but(
         // Their listings do not have this host, so there is nothing to withdraw.
         return Ok(listed.revision);
     }
-    enlist_apart(store, host, entries).await?;
+    for (job, error) in enlist_apart(store, host, entries).await? {
+        tracing::warn!(
+            %job,
+            %host,
+            "cannot withdraw this job, which this host's list no longer has: {error}; hosts that are \
+             given another lock for it wait for this one. Retrying within a minute"
+        );
+    }
     // The next comparison shows whether the store lists them no more.
     Ok(None)
 }
@@ -451,29 +466,21 @@ fn withdrawal(host: &HostName, listing: &Listing, now: Timestamp) -> Option<Entr
     withdrawn.or_else(|| Some(listing.entries.get(host)?.again(now)))
 }
 
-/// Writes entries; if those of some jobs cannot be written, the others all the same.
+/// Writes entries; if those of some jobs cannot be written, the others all the same. Returns the failures.
 async fn enlist_apart(
     store: &dyn Store,
     host: &HostName,
     entries: Vec<(JobName, Entry)>,
-) -> Result<(), StoreError> {
+) -> Result<Vec<(JobName, StoreError)>, StoreError> {
     let jobs: Vec<JobName> = entries.iter().map(|(job, _)| job.clone()).collect();
     let written = apart(entries, async |part: Vec<(JobName, Entry)>| {
         store.enlist(host, &part).await?;
         Ok(vec![(); part.len()])
     });
-    for (job, written) in jobs.iter().zip(written.await?) {
-        if let Err(error) = written {
-            tracing::warn!(
-                %job,
-                %host,
-                "cannot register this job in the store: {error}; this host runs the job all the \
-                 same, but hosts that are given another lock for it do not wait for this one. \
-                 Retrying within a day"
-            );
-        }
-    }
-    Ok(())
+    let written = jobs.into_iter().zip(written.await?);
+    Ok(written
+        .filter_map(|(job, written)| Some((job, written.err()?)))
+        .collect())
 }
 
 #[cfg(test)]

@@ -140,9 +140,10 @@ impl Daemon {
             until: since.plus(limit),
             report_at: since.plus(REPORT_FIRST),
         });
+        // Before the manager learns of it: a run that has not begun by then does not begin.
+        self.stop.send_replace(Stop::Drain);
         self.manager
             .stopping(limit + self.longest_end(), &self.status_text());
-        self.stop.send_replace(Stop::Drain);
         self.feed(Event::Drain);
         self.announce();
         self.status();

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use cronlatch::time::Timestamp;
 use serde_json::Value;
 
 use super::urls;
@@ -73,27 +74,29 @@ jobs:
         let of_it = |record: &&Value| {
             let at = record["scheduled_at"].as_str().unwrap_or_default();
             let until = record["until"].as_str().unwrap_or(at);
-            let millis = |text: &str| {
-                let at = cronlatch::time::Timestamp::parse(text);
-                at.expect("an instant").millis()
-            };
             let due = first.scheduled.expect("it was due");
-            !at.is_empty() && millis(at) <= due && due <= millis(until)
+            !at.is_empty() && instant(at).millis() <= due && due <= instant(until).millis()
         };
         let records = self.records("job");
         let outcome = |record: &Value| record["outcome"].as_str().unwrap_or_default().to_owned();
         records.iter().filter(of_it).map(outcome).collect()
     }
 
-    /// Waits until the fleet starts jobs again.
+    /// Waits until a job has run that was started after this call: results of earlier runs may arrive meanwhile.
     fn wait_recovered(&mut self) {
-        let ran = |fleet: &Self| {
-            let ran = fleet.records("tick");
-            ran.iter().filter(|r| r["outcome"] == "succeeded").count()
+        let since = Timestamp::now();
+        let is_new = |record: &Value| {
+            let started = record["started_at"].as_str();
+            record["outcome"] == "succeeded" && started.is_some_and(|at| instant(at) > since)
         };
-        let before = ran(self);
-        wait_until("jobs start again", || ran(self) > before);
+        wait_until("jobs start again", || {
+            self.records("tick").iter().any(is_new)
+        });
     }
+}
+
+fn instant(text: &str) -> Timestamp {
+    Timestamp::parse(text).expect("an instant")
 }
 
 #[test]
