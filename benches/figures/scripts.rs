@@ -21,8 +21,8 @@ const KEYS: [&str; 5] = [
     "cronlatch:{bench}:runs:bench",
     "cronlatch:store",
 ];
-/// The commands of a claim that wins, and of a finish, with the same fields and none of the rules. No rule can
-/// make a script shorter than this that reads and writes the same.
+/// The commands of a claim that wins, and of a finish, with the same fields and none of the rules. No script that
+/// reads and writes the same fields can take less time.
 const CLAIM_ALONE: &str = "
     redis.call('TIME')
     redis.call('HMGET', KEYS[3], 'last', 'status', 'waiting', 'moved', 'fingerprints')

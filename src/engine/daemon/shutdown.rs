@@ -140,7 +140,8 @@ impl Daemon {
             until: since.plus(limit),
             report_at: since.plus(REPORT_FIRST),
         });
-        // Before the manager learns of it: a run that has not begun by then does not begin.
+        // Before the manager learns of it: a command that was granted ahead and is not ordered yet is then never
+        // ordered.
         self.stop.send_replace(Stop::Drain);
         self.manager
             .stopping(limit + self.longest_end(), &self.status_text());

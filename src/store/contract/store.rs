@@ -242,7 +242,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Waits until another host announces a returned occurrence after `seen`, at most `limit`. A
     /// store that does not name the jobs returns [`Returned::Any`] when there may be one; the default
-    /// does so after at most a second.
+    /// does so after at most a second. May return up to a second later than `limit`.
     async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
         let _ = seen;
         tokio::time::sleep(limit.min(Duration::from_secs(1))).await;

@@ -53,7 +53,7 @@ use crate::time::{BootInstant, Timestamp};
 /// How often a waiting task checks for releases by other processes.
 const RELEASE_POLL: Duration = Duration::from_millis(50);
 
-/// How much longer than between two looks it takes at least from one report of returned occurrences to the next.
+/// The least time between two reports of returned occurrences.
 const RETURNED_APART: Duration = Duration::from_millis(500);
 
 /// The number that stands for the file in a [`Seen`], which is made for connections.
@@ -309,9 +309,11 @@ impl Store for SqliteStore {
         let Ok(changes) = tokio::time::timeout(limit, changed).await else {
             return Ok(Returned::Jobs(Vec::new()));
         };
-        *seen = Seen::at(FILE, changes?);
+        let changes = changes?;
         // Others may write all the time, and each report has the caller read ledgers.
         tokio::time::sleep(RETURNED_APART).await;
+        // Not before: a caller that stops waiting must be told again.
+        *seen = Seen::at(FILE, changes);
         Ok(Returned::Any)
     }
 

@@ -251,7 +251,9 @@ impl Shared {
             seen: Mutex::default(),
             directory,
         };
-        shared.other.now().await.expect("it opens the file");
+        for store in [&shared.store, &shared.other] {
+            store.now().await.expect("it opens the file");
+        }
         // The first of each says that nothing is known yet.
         shared.requests(LONG).await;
         shared.returned(LONG).await;

@@ -139,9 +139,9 @@ impl Worker {
         result.await.map_err(|_| thread_gone())?
     }
 
-    /// Waits until the file may have changed since this many changes, and returns how many there are. Another process
-    /// has written to it, a request to a daemon was filed here, or the file cannot be read. It is checked twice a
-    /// second. Returns at once for `None`.
+    /// Waits until there are more changes than `seen`, and returns how many there are. A change is a commit of another
+    /// process, a request to a daemon that was filed here, or a failed check. The file is checked twice a second.
+    /// Returns at once for `None`.
     pub(super) async fn changed_since(&self, seen: Option<u64>) -> Result<u64, StoreError> {
         let (reply, changed) = oneshot::channel();
         let order = Order::Watch(Watcher { seen, reply });
@@ -200,7 +200,7 @@ struct Watcher {
 /// The changes of the file, and who waits for them.
 struct FileWatch {
     waiting: Vec<Watcher>,
-    /// How many changes were noticed. What is filed through this connection counts as one.
+    /// How many changes were noticed: commits of others, failed checks, and transactions here that filed a request.
     changes: u64,
     /// What `PRAGMA data_version` was at the last check: another number after each commit of another connection.
     version: Option<i64>,
@@ -280,8 +280,12 @@ impl ConnectionThread {
             return;
         }
         if self.watch.due.remaining().is_zero() {
-            // A file that cannot be read wakes those who wait: their own read reports the error.
-            let version = self.opened().ok().and_then(|opened| opened.version());
+            // A file that cannot be read wakes those who wait: their own read reports the error. Only a request
+            // opens the file, because that may wait for other processes.
+            let version = match self.check_file() {
+                Ok(()) => self.open.as_ref().and_then(Opened::version),
+                Err(_) => None,
+            };
             self.watch.record_check(version);
         }
         self.watch.notify();

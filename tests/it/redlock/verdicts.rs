@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cronlatch::time::Timestamp;
 use serde_json::Value;
@@ -82,12 +83,14 @@ jobs:
         records.iter().filter(of_it).map(outcome).collect()
     }
 
-    /// Waits until a job has run that was started after this call: results of earlier runs may arrive meanwhile.
+    /// Waits until an occurrence has run that nobody was granted before this call: results of earlier runs may arrive
+    /// meanwhile.
     fn wait_recovered(&mut self) {
-        let since = Timestamp::now();
+        // No occurrence is granted earlier ahead of its instant.
+        let since = Timestamp::now().plus(Duration::from_secs(1));
         let is_new = |record: &Value| {
-            let started = record["started_at"].as_str();
-            record["outcome"] == "succeeded" && started.is_some_and(|at| instant(at) > since)
+            let due = record["scheduled_at"].as_str();
+            record["outcome"] == "succeeded" && due.is_some_and(|at| instant(at) > since)
         };
         wait_until("jobs start again", || {
             self.records("tick").iter().any(is_new)
