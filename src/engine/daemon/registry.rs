@@ -542,7 +542,7 @@ mod tests {
         let compared = withdraw_all_but(&*store, &host, &nothing).await;
         assert_eq!(compared.expect("a store"), known);
         assert_eq!(listed().await, [job("listed")]);
-        // A late copy, or data that were lost and are there again.
+        // A late copy lists it again, or lost data that came back.
         let now = store.now().await.expect("a clock").millis() / 1000;
         enlist(&*store, &host, &["gone"], now + 1).await;
         assert_eq!(compare(known).await, None);

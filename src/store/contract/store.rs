@@ -179,8 +179,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until a request to the daemon of `host` is announced, at most `limit`. May return early
-    /// without one; the caller reads the requests in any case. One caller at a time: the store remembers
-    /// what it was told.
+    /// without one; the caller reads the requests in any case. One caller at a time: a store may remember
+    /// what it has reported.
     async fn request_filed(&self, host: &HostName, limit: Duration) -> Result<(), StoreError> {
         let _ = host;
         tokio::time::sleep(limit.min(Duration::from_secs(1))).await;

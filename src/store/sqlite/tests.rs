@@ -232,7 +232,7 @@ fn a_new_file_that_another_process_is_writing_is_waited_for_like_any_other() {
 }
 
 /// A store in a file, one of another process in the same file, and a host.
-struct Shared {
+struct SharedFile {
     store: SqliteStore,
     other: SqliteStore,
     host: HostName,
@@ -240,7 +240,7 @@ struct Shared {
     directory: tempfile::TempDir,
 }
 
-impl Shared {
+impl SharedFile {
     async fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let open = || SqliteStore::new(&directory.path().join("db")).expect("a thread");
@@ -258,6 +258,12 @@ impl Shared {
         shared.requests(LONG).await;
         shared.returned(LONG).await;
         shared
+    }
+
+    async fn takes_a_lease(&self) {
+        let claimed = self.store.claim(&claim("T1")).await;
+        let is_granted = matches!(claimed, Ok(ClaimReply::Granted { .. }));
+        assert!(is_granted, "{claimed:?}");
     }
 
     /// How long it waits for a request.
@@ -294,12 +300,8 @@ impl Shared {
 
 #[tokio::test]
 async fn a_listener_is_notified_of_what_others_write_and_not_of_what_its_own_process_writes() {
-    let shared = Shared::new().await;
-    let claimed = shared.store.claim(&claim("T1")).await;
-    assert!(
-        matches!(claimed, Ok(ClaimReply::Granted { .. })),
-        "{claimed:?}"
-    );
+    let shared = SharedFile::new().await;
+    shared.takes_a_lease().await;
     // Longer than from one check to the next.
     let limit = Duration::from_millis(800);
     assert!(shared.requests(limit).await >= limit);
@@ -312,20 +314,16 @@ async fn a_listener_is_notified_of_what_others_write_and_not_of_what_its_own_pro
 
 #[tokio::test]
 async fn a_listener_is_notified_of_requests_that_its_own_process_files() {
-    let shared = Shared::new().await;
+    let shared = SharedFile::new().await;
     let (waited, ()) = tokio::join!(shared.requests(LONG), shared.file(&shared.store));
     assert!(waited < LONG);
 }
 
 #[tokio::test]
 async fn a_listener_is_notified_when_the_file_is_gone() {
-    let shared = Shared::new().await;
+    let shared = SharedFile::new().await;
     // While a lease of the file lasts, the store uses no other file.
-    let claimed = shared.store.claim(&claim("T1")).await;
-    assert!(
-        matches!(claimed, Ok(ClaimReply::Granted { .. })),
-        "{claimed:?}"
-    );
+    shared.takes_a_lease().await;
     std::fs::remove_file(shared.directory.path().join("db")).expect("it is there");
     assert!(shared.requests(LONG).await < LONG);
     let gone = shared.store.requests(Some(&shared.host)).await;

@@ -87,16 +87,16 @@ where
     }
 }
 
-/// What the thread is asked for.
-enum Order {
+/// What the thread is sent.
+enum ThreadMessage {
     Request(Box<dyn QueuedRequest>),
     Watch(Watcher),
 }
 
-/// Sends orders to the thread, which ends when the last of these is dropped.
+/// Sends messages to the thread, which ends when the last of these is dropped.
 #[derive(Debug)]
 pub(super) struct Worker {
-    orders: mpsc::Sender<Order>,
+    messages: mpsc::Sender<ThreadMessage>,
 }
 
 impl Worker {
@@ -105,7 +105,7 @@ impl Worker {
         freed: Arc<Notify>,
         longest_ttl: Arc<AtomicU64>,
     ) -> io::Result<Self> {
-        let (orders, queue) = mpsc::channel();
+        let (messages, queue) = mpsc::channel();
         let keeper = ConnectionThread {
             path: path.map(Path::to_owned),
             shown: path.map_or("memory".into(), |path| path.display().to_string()),
@@ -119,7 +119,7 @@ impl Worker {
         std::thread::Builder::new()
             .name("sqlite".to_owned())
             .spawn(move || keeper.serve(&queue))?;
-        Ok(Self { orders })
+        Ok(Self { messages })
     }
 
     pub(super) async fn ask<T, F>(&self, access: Access, run: F) -> Result<T, StoreError>
@@ -134,8 +134,8 @@ impl Worker {
             result: None,
             reply,
         };
-        let order = Order::Request(Box::new(request));
-        self.orders.send(order).map_err(|_| thread_gone())?;
+        let message = ThreadMessage::Request(Box::new(request));
+        self.messages.send(message).map_err(|_| thread_gone())?;
         result.await.map_err(|_| thread_gone())?
     }
 
@@ -144,8 +144,8 @@ impl Worker {
     /// Returns at once for `None`.
     pub(super) async fn changed_since(&self, seen: Option<u64>) -> Result<u64, StoreError> {
         let (reply, changed) = oneshot::channel();
-        let order = Order::Watch(Watcher { seen, reply });
-        self.orders.send(order).map_err(|_| thread_gone())?;
+        let message = ThreadMessage::Watch(Watcher { seen, reply });
+        self.messages.send(message).map_err(|_| thread_gone())?;
         changed.await.map_err(|_| thread_gone())
     }
 }
@@ -218,7 +218,7 @@ impl FileWatch {
         }
     }
 
-    /// How long the thread may wait for its next order; `None` if nobody waits for a change.
+    /// How long the thread may wait for its next message; `None` if nobody waits for a change.
     fn time_to_check(&mut self) -> Option<Duration> {
         self.waiting.retain(|watcher| !watcher.reply.is_closed());
         (!self.waiting.is_empty()).then(|| self.due.remaining())
@@ -246,22 +246,22 @@ impl FileWatch {
 }
 
 impl ConnectionThread {
-    fn serve(mut self, queue: &mpsc::Receiver<Order>) {
+    fn serve(mut self, queue: &mpsc::Receiver<ThreadMessage>) {
         loop {
             let received = match self.watch.time_to_check() {
                 None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(rest) => queue.recv_timeout(rest),
             };
             let mut next = match received {
-                Ok(order) => Some(order),
+                Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let mut batch = Vec::new();
-            while let Some(order) = next.take() {
-                match order {
-                    Order::Request(request) => batch.push(request),
-                    Order::Watch(watcher) => self.watch.waiting.push(watcher),
+            while let Some(message) = next.take() {
+                match message {
+                    ThreadMessage::Request(request) => batch.push(request),
+                    ThreadMessage::Watch(watcher) => self.watch.waiting.push(watcher),
                 }
                 if batch.len() < BATCH {
                     next = queue.try_recv().ok();
