@@ -37,11 +37,14 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode, Failure> {
+    daemon::limit_free_memory();
     if let Some(file) = args.file.take() {
         args.target.config = Some(file);
     }
     let revision = args.target.revision();
     let list = args.target.list_to_run()?;
+    // After the threads that read a long list, which would wait for each other in one arena, and before all others.
+    daemon::limit_arenas();
     let others = OTHER_THREADS + notify::threads(&list) + http_threads(&list);
     let loaded = LoadedList {
         settings: args.target.settings(Some(&list))?,
@@ -96,7 +99,6 @@ fn start_guard() -> Result<Guard, Failure> {
 }
 
 fn run_to_end(setup: DaemonSetup) -> Result<ExitCode, Failure> {
-    daemon::use_one_arena();
     let runtime = build_runtime()?;
     // Spawned, not run in block_on: only on a worker thread can the loop and the tasks that it wakes
     // run in turn without a thread switch.

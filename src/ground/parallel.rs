@@ -3,7 +3,8 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-/// More threads at once would bring little: what is left over is done by one.
+/// More threads at once would bring little: what is left over is done by one. Before a daemon limits the arenas of the
+/// allocator there may be eight.
 const MOST: usize = 4;
 
 /// Returns into how many parts work of this size is divided, if a smaller part than `least` is not worth a

@@ -81,7 +81,7 @@ use runs::Runs;
 pub(crate) use service_manager::ServiceManager;
 use shutdown::Shutdown;
 use spare_memory::SpareMemory;
-pub(crate) use spare_memory::use_one_arena;
+pub(crate) use spare_memory::{limit_arenas, limit_free_memory};
 pub use store_clock::{Epoch, StoreClock};
 use tasks::TaskContext;
 

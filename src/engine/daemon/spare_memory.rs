@@ -1,4 +1,5 @@
-//! Returns memory to the system that a start or a reload has used and freed.
+//! Returns memory to the system that a start or a reload has used and freed, and limits how much of it the allocator
+//! keeps.
 //!
 //! Reading a long list, comparing it and registering its jobs takes several times the memory of what is kept
 //! of it, and the allocator keeps what was freed. Most of that work ends only after the daemon is ready.
@@ -51,11 +52,29 @@ impl SpareMemory {
     }
 }
 
-/// Has all threads take memory from one arena. To be called before there are threads.
+/// How many bytes may be free at the end of an arena before they are returned.
+#[cfg(target_env = "gnu")]
+const MOST_FREE_AT_END: libc::c_int = 1 << 20;
+
+/// Has the allocator return what is free at the end of an arena while the daemon runs. To be called first.
 ///
-/// The allocator otherwise gives threads arenas of their own, and never returns the last part of such an
-/// arena: what the start has used there would stay with the daemon.
-pub(crate) fn use_one_arena() {
+/// It otherwise raises this limit whenever something large is freed, to 64 MB, and [`give_back`] returns only the end
+/// of the first arena. From this call on, each block of 128 KB or more has pages of its own, which return to the
+/// system as soon as it is freed.
+pub(crate) fn limit_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `mallopt` changes a setting of the allocator; no safe wrapper exists.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, MOST_FREE_AT_END);
+    }
+}
+
+/// Has threads share the arenas of the allocator that exist: one, or as many as threads have read a long list. The
+/// allocator otherwise gives each thread an arena of its own, where what the start has used leaves gaps.
+///
+/// To be called before there are more than eight threads (glibc; two on 32-bit machines): with so many arenas, the
+/// allocator decides once and for all how many more there may be.
+pub(crate) fn limit_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` changes a setting of the allocator; no safe wrapper exists.
     unsafe {

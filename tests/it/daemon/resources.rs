@@ -515,3 +515,40 @@ jobs:
     assert!(named, "{text}");
     assert!(text.contains("1 run did not end"), "{text}");
 }
+
+/// How many arenas of 64 MB the allocator has made for threads, beside the heap of the program.
+#[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
+fn arenas_of_threads(daemon: &Daemon) -> usize {
+    const ARENA: u64 = 64 << 20;
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).expect("it runs");
+    let mut anonymous = Vec::new();
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (from, to) = fields[0].split_once('-').expect("a range");
+        let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).expect("an address"));
+        // The used part can be written, the rest cannot be accessed.
+        if fields.len() == 5 && ["rw-p", "---p"].contains(&fields[1]) {
+            anonymous.push((from, to, fields[1]));
+        }
+    }
+    let neighbours = anonymous.iter().zip(anonymous.iter().skip(1));
+    let arenas = neighbours.filter(|(used, rest)| {
+        let whole = used.0.is_multiple_of(ARENA) && rest.1 >= used.0 + ARENA;
+        whole && used.1 == rest.0 && (used.2, rest.2) == ("rw-p", "---p")
+    });
+    arenas.count()
+}
+
+#[test]
+#[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
+fn the_threads_of_a_daemon_share_the_memory_of_the_program() {
+    // An arena of its own for each thread would keep what the start has used there. The threads that read a long list
+    // may leave theirs.
+    for (jobs, most) in [(1, 0), (4_000, 3)] {
+        let job = |n| format!("  - {{ name: job-{n}, schedule: '@yearly', command: 'true' }}\n");
+        let list: String = (0..jobs).map(job).collect();
+        let daemon = Daemon::on("host", format!("jobs:\n{list}")).start();
+        let arenas = arenas_of_threads(&daemon);
+        assert!(arenas <= most, "{jobs} jobs: {arenas} arenas");
+    }
+}
