@@ -17,9 +17,10 @@ const SUMMARY: &str = include_str!("scripts/summary.lua");
 /// The format of the keys, which the scripts write into the marker of the store.
 pub(super) const FORMAT: &str = "1";
 
-/// A Lua script and its digest.
+/// A Lua script and its digest. Its text is put together when a server needs it: servers usually know it, and all
+/// texts would take half a megabyte.
 pub(super) struct Script {
-    text: String,
+    parts: Vec<&'static str>,
     digest: String,
 }
 
@@ -41,7 +42,7 @@ enum Flags {
 }
 
 impl Script {
-    fn new(flags: Flags, parts: &[&str], operation: &str) -> Self {
+    fn new(flags: Flags, parts: &[&'static str], operation: &'static str) -> Self {
         let shebang = match flags {
             Flags::Ordinary => "#!lua",
             Flags::AllowOom => "#!lua flags=allow-oom",
@@ -50,10 +51,10 @@ impl Script {
         Self::of(&[&[shebang, CLOCK, TOKEN, KEEPING, BASE], parts, &[operation]].concat())
     }
 
-    fn of(parts: &[&str]) -> Self {
-        let text = without_comments(&parts.join("\n"));
-        let digest = redis::Script::new(&text).get_hash().to_owned();
-        Self { text, digest }
+    fn of(parts: &[&'static str]) -> Self {
+        let parts = parts.to_vec();
+        let digest = redis::Script::new(&text_of(&parts)).get_hash().to_owned();
+        Self { parts, digest }
     }
 
     pub(super) fn digest(&self) -> &str {
@@ -65,13 +66,14 @@ impl Script {
     }
 
     pub(super) fn in_full(&self, call: &Call) -> Cmd {
-        command("EVAL", &self.text, call)
+        command("EVAL", &text_of(&self.parts), call)
     }
 }
 
-/// The same script without comments and indentation, a third of it, which a slow connection would carry
-/// while claims wait. Each line stays where it is, so that an error names the line of the source.
-fn without_comments(text: &str) -> String {
+/// The text of a script that has these parts, without comments and indentation, a third of it, which a slow connection
+/// would carry while claims wait. Each line stays where it is, so that an error names the line of the source.
+fn text_of(parts: &[&str]) -> String {
+    let text = parts.join("\n");
     let lines = text.lines().map(str::trim_start);
     let lines = lines.map(|line| if line.starts_with("--") { "" } else { line });
     lines.collect::<Vec<_>>().join("\n")
@@ -218,7 +220,8 @@ impl NodeScripts {
     pub(super) fn new() -> Self {
         // A finish is a proposal too, so none of them may fail when memory is full.
         let node = include_str!("scripts/node.lua");
-        let script = |operation: &str| Script::new(Flags::AllowOom, &[HISTORY, node], operation);
+        let script =
+            |operation: &'static str| Script::new(Flags::AllowOom, &[HISTORY, node], operation);
         Self {
             prepare: script(include_str!("scripts/prepare.lua")),
             accept: script(include_str!("scripts/accept.lua")),
