@@ -507,18 +507,25 @@ fn jobs_of_list(
         return jobs_in_turn(list, defaults, shared, problems);
     }
     let length = list.len().div_ceil(count);
-    let read = |part| {
-        let part = list.chunks(length).nth(part).unwrap_or_default();
+    let read = |number| {
+        let part = list.chunks(length).nth(number).unwrap_or_default();
         let mut problems = Problems::default();
-        let jobs = jobs_in_turn(part, defaults, &mut SharedParts::default(), &mut problems);
-        (jobs, problems)
+        let mut shared = SharedParts::default();
+        let jobs = jobs_in_turn(part, defaults, &mut shared, &mut problems);
+        (jobs, (number == 0).then_some(shared), problems)
     };
     let mut all = Vec::with_capacity(list.len());
-    for (mut jobs, found) in parallel::in_parts(count, read) {
+    for (mut jobs, first, found) in parallel::in_parts(count, read) {
         problems.extend(found);
-        // Each part has shared what its own jobs have in common. Now they share it with those before, too.
-        for job in jobs.iter_mut().filter_map(JobPart::job_mut) {
-            shared.complete(job);
+        match first {
+            // No job came before, so what these share is what all share.
+            Some(own) if shared.is_empty() => *shared = own,
+            // Each part has shared what its own jobs have in common. Now they share it with those before, too.
+            _ => {
+                for job in jobs.iter_mut().filter_map(JobPart::job_mut) {
+                    shared.complete(job);
+                }
+            }
         }
         all.append(&mut jobs);
     }

@@ -549,3 +549,25 @@ fn a_job_that_leaves_most_fields_out_takes_little_memory() {
     assert!(Arc::ptr_eq(&a.policies, &b.policies));
     assert!(Arc::ptr_eq(&a.fingerprint.0, &b.fingerprint.0));
 }
+
+#[test]
+fn jobs_with_the_same_schedule_have_the_fingerprints_of_their_own_delays() {
+    let job = |name: &str, jitter: &str| {
+        format!("  - {{ name: {name}, schedule: '@daily', jitter: {jitter}, command: x }}\n")
+    };
+    let jobs = ["none 0s", "one 1h", "two 1h", "again 0s", "three 1h"];
+    let jobs = jobs.map(|job| job.split_once(' ').expect("a jitter"));
+    let together = jobs.map(|(name, jitter)| job(name, jitter)).concat();
+    let together = list(&format!("jobs:\n{together}")).jobs;
+    for ((name, jitter), of_all) in jobs.iter().zip(&together) {
+        let alone = &list(&format!("jobs:\n{}", job(name, jitter))).jobs[0];
+        assert_eq!(of_all.fingerprint, alone.fingerprint, "{name}");
+    }
+    let [none, one, two, again, three] = &together[..] else {
+        panic!("{} jobs", together.len());
+    };
+    assert_eq!(none.fingerprint, again.fingerprint);
+    for (a, b) in [(none, one), (one, two), (two, three), (one, three)] {
+        assert_ne!(a.fingerprint, b.fingerprint, "{} and {}", a.name, b.name);
+    }
+}

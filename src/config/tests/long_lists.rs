@@ -8,11 +8,15 @@ use super::{errors, list};
 const JOBS: usize = 9_000;
 
 fn text(of: impl Fn(usize) -> String) -> String {
-    let jobs = (0..JOBS).map(|n| {
-        let own = of(n);
-        format!("  - name: job-{n}\n    schedule: {} 3 * * *\n    command: [x, yyyyyyyyyyyyyyyyyyyyyyy]\n{own}", n % 60)
-    });
+    let jobs = (0..JOBS).map(|n| job(n, &of(n)));
     format!("jobs:\n{}", jobs.collect::<String>())
+}
+
+fn job(n: usize, own: &str) -> String {
+    format!(
+        "  - name: job-{n}\n    schedule: {} 3 * * *\n    command: [x, yyyyyyyyyyyyyyyyyyyyyyy]\n{own}",
+        n % 60
+    )
 }
 
 #[test]
@@ -70,6 +74,20 @@ fn equal_parts_of_jobs_are_shared_by_the_whole_list() {
         let alike = &list.jobs[n % 60];
         assert_eq!(job.schedule, alike.schedule, "{n}");
         assert!(Arc::ptr_eq(&job.fingerprint.0, &alike.fingerprint.0), "{n}");
+    }
+}
+
+#[test]
+fn jobs_of_all_parts_have_the_fingerprints_that_they_have_alone() {
+    let jitter = |n: usize| match n % 3 {
+        0 => "    jitter: 1h\n".to_owned(),
+        _ => String::new(),
+    };
+    let together = list(&text(jitter)).jobs;
+    for n in [0, 1, 3, 60, 4_499, 4_500, 6_001, 8_997, 8_998] {
+        let alone = &list(&format!("jobs:\n{}", job(n, &jitter(n)))).jobs[0];
+        assert_eq!(together[n].name, alone.name);
+        assert_eq!(together[n].fingerprint, alone.fingerprint, "{n}");
     }
 }
 
