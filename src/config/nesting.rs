@@ -16,11 +16,11 @@ const DEEPEST: usize = 1_000;
 pub(super) fn check(source: &Source, file: usize) -> Result<(), Problem> {
     let mut open = OpenScope::default();
     let mut too_deep = None;
-    for (index, line) in source.text.lines().enumerate() {
+    for (number, line) in source.lines() {
         let at = open.line(line);
         too_deep = too_deep.or(at.map(|at| Span {
             file,
-            line: index + 1,
+            line: number,
             column: line[..at].chars().count() + 1,
             width: 1,
         }));
@@ -43,42 +43,57 @@ pub(super) const LIMIT: &str = "lists and mappings can be nested 128 levels deep
 #[derive(Debug, Default)]
 struct OpenScope {
     depth: usize,
-    quote: Option<char>,
+    /// The quote that is open.
+    quote: Option<u8>,
 }
 
 impl OpenScope {
     /// Reads a line; returns the first byte where it is too deep.
     fn line(&mut self, line: &str) -> Option<usize> {
         let mut too_deep = None;
-        let mut at = 0;
+        let mut begin = 0;
         if self.depth == 0 {
             self.quote = None;
-            at = value_of(line);
-            if !line[at..].starts_with(['[', '{']) {
+            begin = value_of(line);
+            if !line[begin..].starts_with(['[', '{']) {
                 return None;
             }
         }
-        let mut before = ' ';
-        let mut chars = line[at..].char_indices();
-        while let Some((offset, c)) = chars.next() {
-            match (self.quote, c) {
-                (Some('"'), '\\') => drop(chars.next()),
-                (Some(quote), c) if c == quote => self.quote = None,
-                (None, '#') if before.is_whitespace() => break,
-                (None, '"' | '\'') if !before.is_alphanumeric() => self.quote = Some(c),
-                (None, '[' | '{') => {
+        let mut next = begin;
+        while let Some(at) = sign_from(line, next) {
+            let sign = line.as_bytes()[at];
+            let before = || line[begin..at].chars().next_back().unwrap_or(' ');
+            next = at + 1;
+            match (self.quote, sign) {
+                // The escaped character counts for nothing.
+                (Some(b'"'), b'\\') => next += 1,
+                (Some(quote), sign) if sign == quote => self.quote = None,
+                (None, b'#') if before().is_whitespace() => break,
+                (None, b'"' | b'\'') if !before().is_alphanumeric() => self.quote = Some(sign),
+                (None, b'[' | b'{') => {
                     self.depth += 1;
                     if self.depth > DEEPEST {
-                        too_deep.get_or_insert(at + offset);
+                        too_deep.get_or_insert(at);
                     }
                 }
-                (None, ']' | '}') => self.depth = self.depth.saturating_sub(1),
+                (None, b']' | b'}') => self.depth = self.depth.saturating_sub(1),
                 _ => {}
             }
-            before = c;
         }
         too_deep
     }
+}
+
+/// The first sign at or after this byte that may open or close something, or prevent that.
+fn sign_from(line: &str, from: usize) -> Option<usize> {
+    let is_sign = |byte: &u8| {
+        matches!(
+            byte,
+            b'"' | b'\'' | b'\\' | b'#' | b'[' | b']' | b'{' | b'}'
+        )
+    };
+    let further = line.as_bytes().get(from..)?.iter().position(is_sign)?;
+    Some(from + further)
 }
 
 /// Where the value of a line begins: behind its indentation, its dashes and its key.
@@ -121,6 +136,7 @@ mod tests {
             ("[{", "jobs: "),
             ("[\n", "jobs:\n  "),
             ("[ 'x', \"]\\\"\", ", "a: "),
+            ("[ \"\\é]\", ", "a: "),
         ] {
             let text = |count| format!("{before}{}", open.repeat(count));
             assert!(is_refused(&text(DEEPEST + 1)), "{before}{open}");

@@ -95,7 +95,8 @@ impl ListLayout {
         if !source.has_plain_places {
             return None;
         }
-        Self::block(source).or_else(|| Self::json(source))
+        // JSON first: the first byte decides, while the other layout is looked for in all lines.
+        Self::json(source).or_else(|| Self::block(source))
     }
 
     /// `jobs:` at the left margin, and below it each job behind a `- `.
@@ -157,9 +158,13 @@ impl ListLayout {
             });
             begins = at + self.begin;
         }
-        let jobs = &text[self.first..begins.max(self.first)];
         // What ends a document would be the end of a part, too.
-        if begins == 0 || jobs.contains("\n---") || jobs.contains("\n...") {
+        let ends_document = |rest: &str| rest.starts_with("---") || rest.starts_with("...");
+        if begins == 0
+            || source
+                .rests_from_lines(self.first, begins)
+                .any(ends_document)
+        {
             return None;
         }
         parts.push(Part {

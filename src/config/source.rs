@@ -131,7 +131,7 @@ impl Source {
             text.drain(..'\u{feff}'.len_utf8());
         }
         let line_starts = std::iter::once(0)
-            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+            .chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1))
             .collect();
         Self {
             path: path.to_owned(),
@@ -141,6 +141,11 @@ impl Source {
             world_readable: false,
             line_starts,
         }
+    }
+
+    /// Each line without its end, and its number, from 1.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..=self.line_starts.len()).map(|number| (number, self.line(number)))
     }
 
     /// The line of this number, from 1, without its end; `""` when there is none.
@@ -156,6 +161,15 @@ impl Source {
         line.strip_suffix('\r').unwrap_or(line)
     }
 
+    /// The rest of the file from each line on that begins between these bytes.
+    pub(super) fn rests_from_lines(&self, from: usize, to: usize) -> impl Iterator<Item = &str> {
+        let first = self.line_starts.partition_point(|start| *start < from);
+        let starts = self.line_starts[first..]
+            .iter()
+            .take_while(move |start| **start < to);
+        starts.map(|start| &self.text[*start..])
+    }
+
     /// The index of the line with this byte of the text.
     pub(super) fn line_index(&self, byte: usize) -> usize {
         self.line_starts.partition_point(|start| *start <= byte) - 1
@@ -165,7 +179,18 @@ impl Source {
     /// ones; `None` if that line is not ASCII.
     pub(super) fn ascii_place(&self, byte: usize, from_line: usize) -> Option<(usize, usize)> {
         let further = self.line_starts.get(from_line + 1..)?;
-        let line = from_line + further.partition_point(|start| *start <= byte);
+        let begins_by = |start: &&usize| **start <= byte;
+        // Mostly it is one of the next lines, which are found at once.
+        let lines = match further
+            .iter()
+            .take(NEXT_LINES)
+            .take_while(begins_by)
+            .count()
+        {
+            NEXT_LINES => further.partition_point(|start| *start <= byte),
+            few => few,
+        };
+        let line = from_line + lines;
         let column = byte.checked_sub(*self.line_starts.get(line)?)?;
         (!self.wide.contains_key(&(line + 1))).then_some((line + 1, column + 1))
     }
@@ -206,6 +231,9 @@ impl Source {
     }
 }
 
+/// How many lines are looked at one by one before a binary search looks at the rest.
+const NEXT_LINES: usize = 4;
+
 /// How many lines above a line its key is looked for.
 const KEY_REACH: usize = 1000;
 
@@ -216,23 +244,24 @@ const STEP: usize = 256;
 fn has_odd_line_ends(text: &str) -> bool {
     // The last one is no line end, but the YAML library passes over it at the start of any line.
     let is_odd = |c: char| matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}');
-    let mut behind_returns = text.split('\r').skip(1);
-    behind_returns.any(|rest| !rest.starts_with('\n'))
+    let bytes = text.as_bytes();
+    memchr::memchr_iter(b'\r', bytes).any(|at| bytes.get(at + 1) != Some(&b'\n'))
         || (!text.is_ascii() && text.contains(is_odd))
 }
 
 /// Whether a value may have an anchor or a tag before it: a `&` or `!` stands where a value may begin.
 fn may_have_properties(text: &str) -> bool {
-    let may_begin_value = |(at, _): (usize, &str)| {
+    memchr::memchr2_iter(b'&', b'!', text.as_bytes()).any(|at| {
         let before = text[..at].trim_end_matches([' ', '\t']);
         before.is_empty() || before.ends_with(['\n', ':', '-', '?', ',', '[', '{'])
-    };
-    // One after the other: looking for a single character is much faster.
-    text.match_indices('&').any(may_begin_value) || text.match_indices('!').any(may_begin_value)
+    })
 }
 
 /// For each line that is not ASCII, by its number, where every [`STEP`]th character begins.
 fn wide_lines(text: &str) -> HashMap<usize, Vec<usize>> {
+    if text.is_ascii() {
+        return HashMap::new();
+    }
     text.split('\n')
         .enumerate()
         .filter(|(_, line)| !line.is_ascii())
