@@ -1,7 +1,6 @@
 //! Reads one job: its mapping and `defaults:` become a [`Job`].
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,20 +141,12 @@ impl OptionalFields {
 #[derive(Debug, Default)]
 pub(super) struct SharedParts {
     schedules: KnownSchedules,
-    fingerprints: HashMap<Schedule, ScheduleFingerprints>,
+    /// Of jobs with this schedule and this delay.
+    fingerprints: HashMap<(Schedule, Duration), Fingerprint>,
     command: Option<Arc<Command>>,
     policies: Option<Arc<JobPolicies>>,
     process: Arc<ProcessSettings>,
     alerts: Arc<Alerts>,
-}
-
-/// The fingerprints of jobs with the same schedule.
-#[derive(Debug)]
-struct ScheduleFingerprints {
-    /// The delay of the first such job, and its fingerprint. Without `jitter` all have these.
-    first: (Duration, Fingerprint),
-    /// The fingerprints of jobs with other delays.
-    others: BTreeMap<Duration, Fingerprint>,
 }
 
 impl SharedParts {
@@ -166,27 +157,10 @@ impl SharedParts {
 
     /// Gives a job its fingerprint, and lets it share what it has in common with those before.
     pub(super) fn complete(&mut self, job: &mut Job) {
-        let delay = job.delay();
-        match self.fingerprints.entry(job.schedule.clone()) {
-            Entry::Occupied(known) => {
-                job.schedule.clone_from(known.key());
-                let known = known.into_mut();
-                let fingerprint = match &known.first {
-                    (first, fingerprint) if *first == delay => fingerprint,
-                    _ => {
-                        (known.others.entry(delay)).or_insert_with(|| fingerprint::of_schedule(job))
-                    }
-                };
-                job.fingerprint.clone_from(fingerprint);
-            }
-            Entry::Vacant(unknown) => {
-                job.fingerprint = fingerprint::of_schedule(job);
-                unknown.insert(ScheduleFingerprints {
-                    first: (delay, job.fingerprint.clone()),
-                    others: BTreeMap::new(),
-                });
-            }
-        }
+        let known = self.fingerprints.entry((job.schedule.clone(), job.delay()));
+        job.schedule.clone_from(&known.key().0);
+        let fingerprint = known.or_insert_with(|| fingerprint::of_schedule(job));
+        job.fingerprint.clone_from(fingerprint);
         share(
             self.command.get_or_insert_with(|| Arc::clone(&job.command)),
             &mut job.command,
