@@ -4,19 +4,18 @@
 //! command. Where runs follow closely upon one another, those that have ended leave their reapers to
 //! those that start.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::reaper::Reaper;
 use crate::time::BootInstant;
 
-/// How long a reaper may be without a run before it ends.
-const IDLE_FOR: Duration = Duration::from_secs(1);
-
-/// How many reapers may be without a run. Those of a crowd that waited for its instant are free at about the same
-/// time, when the next ones of the crowd need them. They count as processes of the user.
-const IDLE_MAX: usize = 1_000;
+/// How long a reaper may be without a run before it ends. This is longer than it takes to start some thousand commands
+/// of one instant. Those that waited for the instant leave their reapers to the rest of the crowd, and a reaper that
+/// ended meanwhile would use a core that the rest needs. No more reapers are free than commands have run at once, so
+/// these have left as many processes to others.
+const IDLE_FOR: Duration = Duration::from_secs(5);
 
 /// How many runs one reaper serves. Each of them leaves some memory allocated.
 const RUNS_MAX: u32 = 256;
@@ -24,7 +23,7 @@ const RUNS_MAX: u32 = 256;
 /// The reapers not yet reaped.
 #[derive(Debug, Default)]
 pub(super) struct Reapers {
-    all: HashMap<i32, ReaperState>,
+    all: BTreeMap<i32, ReaperState>,
     /// Those that serve no run and since when, the latest last.
     idle: Vec<(i32, BootInstant)>,
 }
@@ -91,7 +90,7 @@ impl Reapers {
             return;
         };
         state.run = None;
-        if reusable && !state.is_reaped && state.served < RUNS_MAX && self.idle.len() < IDLE_MAX {
+        if reusable && !state.is_reaped && state.served < RUNS_MAX {
             self.idle.push((reaper.pid, now));
         } else {
             self.end(reaper);
@@ -139,7 +138,10 @@ impl Reapers {
     #[expect(clippy::option_option, reason = "as the line above says")]
     pub(super) fn remove(&mut self, pid: i32) -> Option<Option<u64>> {
         let state = self.all.remove(&pid)?;
-        self.idle.retain(|(idle, _)| *idle != pid);
+        // One that was told to end is not among them.
+        if state.socket.is_some() {
+            self.idle.retain(|(idle, _)| *idle != pid);
+        }
         Some(state.run)
     }
 
@@ -201,13 +203,13 @@ mod tests {
         }
         assert_eq!(taken(&mut reapers), Some(3));
         reapers.assign(reaper(3), 7);
-        assert_eq!(reapers.due(), Some(at(11)));
-        reapers.retire(at(11));
+        assert_eq!(reapers.due(), Some(at(15)));
+        reapers.retire(at(15));
         assert_eq!(
             [1, 2, 3].map(|number| has_socket(&reapers, number)),
             [false, true, true]
         );
-        assert_eq!(reapers.due(), Some(at(12)));
+        assert_eq!(reapers.due(), Some(at(16)));
         assert!(reapers.contains(BASE + 1), "its end follows");
         assert_eq!(reapers.remove(BASE + 1), Some(None));
         assert_eq!(reapers.remove(BASE + 3), Some(Some(7)));
@@ -230,16 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_some_wait_for_a_run() {
-        let most = i32::try_from(IDLE_MAX).expect("few");
-        let mut reapers = reapers(0..=most);
-        for number in 0..=most {
-            reapers.release(reaper(number), true, at(1));
-        }
-        assert!(!has_socket(&reapers, most));
-        assert_eq!(taken(&mut reapers), Some(most - 1));
-        reapers.put_back(reaper(most - 1), at(2));
-        assert_eq!(taken(&mut reapers), Some(most - 1));
+    fn one_that_was_taken_and_got_no_order_is_free_again() {
+        let mut reapers = reapers([1]);
+        reapers.release(reaper(1), true, at(1));
+        assert_eq!(taken(&mut reapers), Some(1));
+        assert_eq!(reapers.due(), None);
+        reapers.put_back(reaper(1), at(2));
+        assert_eq!(reapers.due(), Some(at(7)));
+        assert_eq!(taken(&mut reapers), Some(1));
     }
 
     #[test]
