@@ -28,18 +28,21 @@ pub(super) fn send(
     packet: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
+    send_parts(socket, &[IoSlice::new(packet)], fds)
+}
+
+/// The same, with a packet in several parts.
+pub(super) fn send_parts(
+    socket: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let fds: Vec<RawFd> = fds.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
     let control = if fds.is_empty() { &[] } else { &rights[..] };
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     loop {
-        match sendmsg::<()>(
-            socket.as_raw_fd(),
-            &[IoSlice::new(packet)],
-            control,
-            flags,
-            None,
-        ) {
+        match sendmsg::<()>(socket.as_raw_fd(), parts, control, flags, None) {
             Ok(_) => return Ok(()),
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
@@ -47,18 +50,15 @@ pub(super) fn send(
     }
 }
 
-/// Receives one packet without waiting into `buffer`: its length and the descriptors sent with it, as many as
-/// this process may open. Zero bytes: the other side is gone.
-pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    receive_with(MsgFlags::MSG_DONTWAIT, socket, buffer)
+/// Receives one packet without waiting into `packet`, which has room for all of it. Returns the descriptors sent with
+/// it, as many as this process may open. An empty packet: the other side is gone.
+pub(super) fn receive(socket: impl AsFd, packet: &mut Vec<u8>) -> io::Result<Vec<OwnedFd>> {
+    receive_with(MsgFlags::MSG_DONTWAIT, socket, packet)
 }
 
 /// The same, and waits for one.
-pub(super) fn receive_waiting(
-    socket: impl AsFd,
-    buffer: &mut [u8],
-) -> io::Result<(usize, Vec<OwnedFd>)> {
-    receive_with(MsgFlags::empty(), socket, buffer)
+pub(super) fn receive_waiting(socket: impl AsFd, packet: &mut Vec<u8>) -> io::Result<Vec<OwnedFd>> {
+    receive_with(MsgFlags::empty(), socket, packet)
 }
 
 /// The buffer for control messages, which carry the descriptors; aligned as the kernel wants it.
@@ -76,14 +76,15 @@ const CONTROL_MAX: usize = unsafe { libc::CMSG_SPACE(FDS_MAX * 4) } as usize;
 fn receive_with(
     flags: MsgFlags,
     socket: impl AsFd,
-    buffer: &mut [u8],
-) -> io::Result<(usize, Vec<OwnedFd>)> {
+    packet: &mut Vec<u8>,
+) -> io::Result<Vec<OwnedFd>> {
+    packet.clear();
     let mut control = ControlBuffer {
         bytes: [0; CONTROL_MAX],
     };
     let mut part = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
+        iov_base: packet.as_mut_ptr().cast(),
+        iov_len: packet.capacity(),
     };
     // SAFETY: all-zero is a valid message: no name, no parts.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -93,13 +94,17 @@ fn receive_with(
     let flags = (flags | MsgFlags::MSG_CMSG_CLOEXEC).bits();
     loop {
         message.msg_controllen = size_of::<ControlBuffer>() as _;
-        // SAFETY: the message refers to `buffer` and `control`, which live on, and to their sizes.
+        // SAFETY: the message refers to `packet` and `control`, which live on, and to their sizes.
         let len = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
         match usize::try_from(len) {
-            Ok(len) => return Ok((len, descriptors(&message))),
+            Ok(len) => {
+                // SAFETY: the kernel has written so many bytes, no more than there is room for.
+                unsafe { packet.set_len(len) };
+                return Ok(descriptors(&message));
+            }
             Err(_) => match Errno::last() {
                 Errno::EINTR => {}
-                Errno::ECONNRESET => return Ok((0, Vec::new())),
+                Errno::ECONNRESET => return Ok(Vec::new()),
                 errno => return Err(errno.into()),
             },
         }

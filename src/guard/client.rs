@@ -309,8 +309,8 @@ impl ScriptedGuard {
         };
         match wire::GuardRequest::read(&packet)? {
             wire::GuardRequest::Extend(runs) => {
-                let own = |(run, _): &&(Vec<u8>, BootInstant)| run == self.run.as_str().as_bytes();
-                runs.iter().find(own).map(|(_, to)| *to)
+                let own = self.run.as_str().as_bytes();
+                runs.iter().find(|(run, _)| *run == own).map(|(_, to)| *to)
             }
             _ => None,
         }

@@ -13,7 +13,7 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::client::{self, Processes};
-use super::wire::GuardReply;
+use super::wire::{GuardReply, REPLY_MAX};
 use super::{channel, event_loop};
 
 /// How long a new guard may take to report that it is ready.
@@ -138,9 +138,9 @@ fn wait_until_ready(socket: &OwnedFd) -> io::Result<()> {
         PollFlags::POLLIN,
     )];
     while poll(&mut ready, timeout) == Err(nix::errno::Errno::EINTR) {}
-    let mut packet = [0; 64];
-    let (len, _) = channel::receive(socket, &mut packet)?;
-    match GuardReply::read(&packet[..len]) {
+    let mut packet = Vec::with_capacity(REPLY_MAX);
+    channel::receive(socket, &mut packet)?;
+    match GuardReply::read(&packet) {
         Some(GuardReply::Ready) => Ok(()),
         _ => Err(io::Error::other("the guard process ended as it started")),
     }

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::process::{EndedBy, Exit, Lack, Status};
-use super::wire::{self, GuardReply, StartStep};
+use super::wire::{self, GuardReply, REPLY_MAX, StartStep};
 use super::{channel, orphans};
 use crate::names::RunId;
 use crate::time::BootInstant;
@@ -258,15 +258,15 @@ impl GuardTask {
 
     /// Reads a message of the guard; fails when the guard is gone.
     fn read(&mut self) -> io::Result<()> {
-        let mut packet = [0; 256];
+        let mut packet = Vec::with_capacity(REPLY_MAX);
         for _ in 0..BATCH {
             let receive = |socket: &OwnedFd| channel::receive(socket, &mut packet);
             match self.socket.try_io(Interest::READABLE, receive) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
-                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok((len, _)) => {
-                    if let Some(answer) = GuardReply::read(&packet[..len]) {
+                Ok(_) if packet.is_empty() => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {
+                    if let Some(answer) = GuardReply::read(&packet) {
                         self.answer(answer);
                     }
                 }

@@ -93,6 +93,7 @@ pub(super) fn leave_shared_files(end: u32) -> nix::Result<()> {
 }
 
 /// The stack of a process that shares its parent's memory.
+#[derive(Debug)]
 pub(super) struct VforkStack(Box<[MaybeUninit<u8>]>);
 
 impl VforkStack {

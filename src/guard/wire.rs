@@ -1,18 +1,18 @@
 //! The messages between daemon and guard: one packet of a `SOCK_SEQPACKET` pair each.
 //!
-//! Integers are in native order (both ends are this very program on this very machine); a text
-//! is a length and its bytes. File descriptors are sent with the packet.
+//! Integers are in native order (both ends are this very program on this very machine); bytes and texts follow
+//! their length, and a text ends in a zero byte. File descriptors are sent with the packet.
 //!
 //! The packets are written by hand because the two ends have different types: the daemon writes the [`Spawn`]
-//! of a caller, and the guard reads texts that end in a zero byte, which it passes to `execve` as they are.
+//! of a caller, and the process that becomes the command passes the texts of the packet to `execve` as they are.
 //! JSON, the only format of serde among the dependencies, has no bytes that are not UTF-8, which arguments and
 //! environment may have, and [`extend`] must know the size of a packet while it writes it ([`PACKET_MAX`]).
 
 mod bytes;
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, OsString};
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{self, Read as _, Seek as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -23,6 +23,9 @@ use bytes::{ByteReader, Writer};
 
 /// The largest packet sent; what does not fit goes through a memory file.
 pub(super) const PACKET_MAX: usize = 32 * 1024;
+
+/// Every packet of the guard is shorter.
+pub(super) const REPLY_MAX: usize = 256;
 
 const SPAWN: u8 = 1;
 const SPAWN_IN_FILE: u8 = 2;
@@ -40,13 +43,13 @@ const EXITED: u8 = 68;
 
 /// What the daemon asks for.
 #[derive(Debug)]
-pub(super) enum GuardRequest {
+pub(super) enum GuardRequest<'a> {
     /// Start a command; its input, output and error output are sent with the packet.
-    Spawn(Box<StartRequest>),
+    Spawn(StartRequest<'a>),
     /// The order of this serial is in the fourth file sent with the packet.
     SpawnInFile(u64),
     /// Move the deadlines of these runs.
-    Extend(Vec<(Vec<u8>, BootInstant)>),
+    Extend(Vec<(&'a [u8], BootInstant)>),
     /// First signal, grace, SIGKILL.
     End(u64),
     /// Do not start a command that still waits for its instant.
@@ -122,11 +125,12 @@ impl StartStep {
     }
 }
 
-/// A command to start, as the guard reads it.
+/// A command to start: what the guard knows of it. The rest stays in the packet until the process reads it that
+/// becomes the command.
 #[derive(Debug)]
-pub(super) struct StartRequest {
+pub(super) struct StartRequest<'a> {
     pub(super) serial: u64,
-    pub(super) run: Vec<u8>,
+    pub(super) run: &'a [u8],
     /// The command is not executed before this instant.
     pub(super) start: Option<BootInstant>,
     /// The command is not executed at this instant or later.
@@ -136,12 +140,19 @@ pub(super) struct StartRequest {
     pub(super) grace: Duration,
     /// The caller's process group, which the command is to join if it can.
     pub(super) join: Option<i32>,
+    /// A [`CommandRequest`].
+    command: &'a [u8],
+}
+
+/// What a process executes, and what it does before. The texts are those in the packet.
+#[derive(Debug)]
+pub(super) struct CommandRequest<'a> {
     pub(super) user: Option<Credentials>,
     pub(super) umask: Option<u32>,
     pub(super) nice: Option<i32>,
-    pub(super) dir: Option<CString>,
-    pub(super) argv: Vec<CString>,
-    pub(super) env: Vec<CString>,
+    pub(super) dir: Option<&'a CStr>,
+    pub(super) argv: Vec<&'a CStr>,
+    pub(super) env: Vec<&'a CStr>,
 }
 
 /// The packet of a spawn; it may be longer than [`PACKET_MAX`].
@@ -170,21 +181,21 @@ pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
         w.i32(nice);
     });
     w.option(spawn.working_dir.as_ref(), |w, dir| {
-        w.bytes(dir.as_os_str().as_bytes());
+        w.text(&[dir.as_os_str().as_bytes()]);
     });
     w.len(spawn.argv.len());
     for argument in &spawn.argv {
-        w.bytes(argument.as_bytes());
+        w.text(&[argument.as_bytes()]);
     }
     let marker = OsString::from("CRONLATCH_RUN_ID");
     let has_marker = spawn.env.contains_key(&marker);
     w.len(spawn.env.len() + usize::from(!has_marker));
     for (name, value) in &spawn.env {
-        w.bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat());
+        w.text(&[name.as_bytes(), b"=", value.as_bytes()]);
     }
     if !has_marker {
         // What strays out of the tree is recognised by it.
-        w.bytes(&[b"CRONLATCH_RUN_ID=", spawn.run.as_str().as_bytes()].concat());
+        w.text(&[b"CRONLATCH_RUN_ID=", spawn.run.as_str().as_bytes()]);
     }
     w.0
 }
@@ -239,16 +250,49 @@ pub(super) fn ping() -> Vec<u8> {
     vec![PING]
 }
 
-impl StartRequest {
-    /// Reads one that was too long for a packet.
-    pub(super) fn in_file(fd: OwnedFd) -> Option<Self> {
-        let mut file = File::from(fd);
-        let mut packet = Vec::new();
-        file.rewind().ok()?;
-        file.read_to_end(&mut packet).ok()?;
-        match GuardRequest::read(&packet)? {
-            GuardRequest::Spawn(order) => Some(*order),
-            _ => None,
+/// Reads from its file what was too long for a packet.
+pub(super) fn read_file(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let mut file = File::from(file);
+    let mut packet = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut packet)?;
+    Ok(packet)
+}
+
+impl<'a> StartRequest<'a> {
+    fn read(r: &mut ByteReader<'a>) -> Option<Self> {
+        let instant = |r: &mut ByteReader<'a>| r.duration().map(BootInstant::from_duration);
+        Some(Self {
+            serial: r.u64()?,
+            run: r.bytes()?,
+            start: r.option(instant)?,
+            start_until: r.option(instant)?,
+            deadline: r.option(instant)?,
+            signal: r.i32()?,
+            grace: r.duration()?,
+            join: r.option(ByteReader::i32)?,
+            command: r.rest(),
+        })
+    }
+
+    /// Reads what the process of the command needs; `None` when it is not one of ours.
+    pub(super) fn command(&self) -> Option<CommandRequest<'a>> {
+        CommandRequest::read(&mut ByteReader(self.command))
+    }
+
+    /// A request with a grace of five seconds, without a command.
+    #[cfg(test)]
+    pub(super) fn until(serial: u64, deadline: Option<BootInstant>) -> Self {
+        Self {
+            serial,
+            run: b"run",
+            start: None,
+            start_until: None,
+            deadline,
+            signal: libc::SIGTERM,
+            grace: Duration::from_secs(5),
+            join: None,
+            command: &[],
         }
     }
 
@@ -260,17 +304,17 @@ impl StartRequest {
     }
 }
 
-impl GuardRequest {
+impl<'a> GuardRequest<'a> {
     /// Reads a packet; `None` when it is not one of ours.
-    pub(super) fn read(packet: &[u8]) -> Option<Self> {
+    pub(super) fn read(packet: &'a [u8]) -> Option<Self> {
         let mut r = ByteReader(packet);
         Some(match r.u8()? {
-            SPAWN => Self::Spawn(Box::new(order(&mut r)?)),
+            SPAWN => Self::Spawn(StartRequest::read(&mut r)?),
             SPAWN_IN_FILE => Self::SpawnInFile(r.u64()?),
             EXTEND => {
                 let mut runs = Vec::new();
                 while !r.0.is_empty() {
-                    let run = r.bytes()?.to_vec();
+                    let run = r.bytes()?;
                     runs.push((run, BootInstant::from_duration(r.duration()?)));
                 }
                 Self::Extend(runs)
@@ -284,30 +328,23 @@ impl GuardRequest {
     }
 }
 
-fn order(r: &mut ByteReader<'_>) -> Option<StartRequest> {
-    let instant = |r: &mut ByteReader<'_>| r.duration().map(BootInstant::from_duration);
-    Some(StartRequest {
-        serial: r.u64()?,
-        run: r.bytes()?.to_vec(),
-        start: r.option(instant)?,
-        start_until: r.option(instant)?,
-        deadline: r.option(instant)?,
-        signal: r.i32()?,
-        grace: r.duration()?,
-        join: r.option(ByteReader::i32)?,
-        user: r.option(|r| {
-            Some(Credentials {
-                uid: r.u32()?,
-                gid: r.u32()?,
-                groups: r.list(ByteReader::u32)?,
-            })
-        })?,
-        umask: r.option(ByteReader::u32)?,
-        nice: r.option(ByteReader::i32)?,
-        dir: r.option(ByteReader::text)?,
-        argv: r.list(ByteReader::text)?,
-        env: r.list(ByteReader::text)?,
-    })
+impl<'a> CommandRequest<'a> {
+    fn read(r: &mut ByteReader<'a>) -> Option<Self> {
+        Some(Self {
+            user: r.option(|r| {
+                Some(Credentials {
+                    uid: r.u32()?,
+                    gid: r.u32()?,
+                    groups: r.list(ByteReader::u32)?,
+                })
+            })?,
+            umask: r.option(ByteReader::u32)?,
+            nice: r.option(ByteReader::i32)?,
+            dir: r.option(ByteReader::text)?,
+            argv: r.list(ByteReader::text)?,
+            env: r.list(ByteReader::text)?,
+        })
+    }
 }
 
 impl GuardReply {
@@ -397,5 +434,55 @@ impl GuardReply {
             }
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use nix::sys::signal::Signal;
+
+    use super::*;
+    use crate::guard::Stdio;
+    use crate::names::RunId;
+
+    #[test]
+    fn an_order_is_read_as_it_was_written_and_not_at_all_if_its_end_is_missing() {
+        let run = RunId::new();
+        let spawned = Spawn {
+            run: run.clone(),
+            argv: vec!["".into(), OsString::from_vec(vec![0xff])],
+            env: [("A".into(), "b c".into())].into(),
+            working_dir: Some("/x".into()),
+            user: None,
+            umask: Some(0o27),
+            nice: None,
+            start: None,
+            start_until: None,
+            deadline: None,
+            signal: Signal::SIGTERM,
+            grace: Duration::from_secs(5),
+            stdio: Stdio::Capture,
+        };
+        let packet = spawn(7, &spawned, Some(3));
+        let Some(GuardRequest::Spawn(order)) = GuardRequest::read(&packet) else {
+            panic!("it is one");
+        };
+        assert_eq!((order.serial, order.join), (7, Some(3)));
+        let command = order.command().expect("it is whole");
+        assert_eq!(command.argv, [c"", c"\xff"]);
+        assert_eq!(command.dir, Some(c"/x"));
+        assert_eq!(command.umask, Some(0o27));
+        let marker = format!("CRONLATCH_RUN_ID={run}");
+        assert_eq!(command.env[0], c"A=b c");
+        assert_eq!(command.env[1].to_bytes(), marker.as_bytes());
+        for len in 0..packet.len() {
+            let whole = match GuardRequest::read(&packet[..len]) {
+                Some(GuardRequest::Spawn(order)) => order.command().is_some(),
+                _ => false,
+            };
+            assert!(!whole, "{len} bytes");
+        }
     }
 }

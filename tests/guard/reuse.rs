@@ -10,7 +10,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::places::new_cgroup;
-use crate::support::{finish, is_alive, reaper_of, shell, signal, wait_until, with_guard};
+use crate::support::{
+    finish, guard, is_alive, on_runtime, reaper_of, shell, signal, wait_until, with_guard,
+};
 
 /// The output of a script.
 async fn output_of(processes: &Processes, script: &str) -> Vec<String> {
@@ -108,6 +110,49 @@ fn a_command_that_uses_keyrings() {
         }
         _ => {}
     }
+}
+
+#[test]
+fn a_reaper_serves_long_and_short_orders_one_after_another() {
+    with_guard(async |processes| {
+        let reaper_of_long = async |length: usize| {
+            let mut spawn = shell("echo $PPID ${#LONG}");
+            spawn.env.insert("LONG".into(), "x".repeat(length).into());
+            let running = processes.spawn(spawn).await.expect("it starts");
+            let (lines, _) = finish(running).await;
+            let (reaper, found) = lines[0].split_once(' ').expect("two numbers");
+            assert_eq!(found, length.to_string());
+            reaper.to_owned()
+        };
+        loop {
+            let first = reaper_of_long(100_000).await;
+            let others = [
+                reaper_of_long(10).await,
+                reaper_of_long(20_000).await,
+                reaper_of_long(110_000).await,
+            ];
+            // On a slow machine one may have ended meanwhile.
+            if others.iter().all(|reaper| *reaper == first) {
+                return;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_guard_whose_priority_was_changed_uses_its_reapers_again() {
+    on_runtime(async {
+        let guard = guard();
+        let pid = guard.pid();
+        let processes = guard.serve().expect("on a runtime");
+        // SAFETY: plain integers.
+        let changed = unsafe { libc::setpriority(libc::PRIO_PROCESS, pid, 5) };
+        assert_eq!(changed, 0);
+        let reaper = async || reaper_of(&processes, "echo $PPID").await;
+        while reaper().await != reaper().await {}
+        assert_ne!(reaper().await, pid.cast_signed(), "it has no control group");
+        assert_eq!(output_of(&processes, "nice").await, ["5"]);
+    });
 }
 
 #[test]

@@ -18,7 +18,7 @@ use nix::unistd::{
 
 use super::Dispositions;
 use crate::guard::sys;
-use crate::guard::wire::{StartRequest, StartStep};
+use crate::guard::wire::{CommandRequest, StartRequest, StartStep};
 use crate::time::BootInstant;
 
 /// What the child needs in addition to its order.
@@ -91,18 +91,22 @@ impl Failed {
 }
 
 /// Becomes the command. Comes back only if that fails.
-pub(super) fn become_command(order: &StartRequest, around: &ChildContext<'_>) -> Failed {
-    let prepared = prepare(order, around).and_then(|()| await_start(order, around));
+pub(super) fn become_command(
+    order: &StartRequest<'_>,
+    command: &CommandRequest<'_>,
+    around: &ChildContext<'_>,
+) -> Failed {
+    let prepared = prepare(command, around).and_then(|()| await_start(order, around));
     match prepared {
         Err(failed) => failed,
-        Ok(()) => Failed(StartStep::Run, execute(order, around.executes)),
+        Ok(()) => Failed(StartStep::Run, execute(command, around.executes)),
     }
 }
 
 /// Sleeps until the command may start. In the meantime its lease may have ended, with a machine that was
 /// suspended, the guard may have died, which a child of a reaper would outlive, or the guard may have
 /// withdrawn the command.
-fn await_start(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed> {
+fn await_start(order: &StartRequest<'_>, around: &ChildContext<'_>) -> Result<(), Failed> {
     if let Some(start) = order.start.filter(|start| *start > BootInstant::now()) {
         sys::sleep_until(start);
     }
@@ -122,7 +126,7 @@ fn await_start(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Fa
     Ok(())
 }
 
-fn prepare(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed> {
+fn prepare(command: &CommandRequest<'_>, around: &ChildContext<'_>) -> Result<(), Failed> {
     let step = |step| move |errno| Failed(step, errno);
     die_with(around.parent).map_err(step(StartStep::Parent))?;
     setpgid(Pid::from_raw(0), around.group).map_err(step(StartStep::Group))?;
@@ -138,7 +142,7 @@ fn prepare(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed
             return Err(Failed(StartStep::Stdio, Errno::last()));
         }
     }
-    if let Some(nice) = order.nice {
+    if let Some(nice) = command.nice {
         // SAFETY: plain integers. nix has no call for it.
         if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } < 0 {
             return Err(Failed(StartStep::Nice, Errno::last()));
@@ -147,14 +151,14 @@ fn prepare(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed
     // What the guard raised for itself; a program that uses select() breaks with more.
     let (soft, hard) = around.files;
     let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
-    become_user(order)?;
+    become_user(command)?;
     // The kernel forgets the parent-death signal when the user changes.
     die_with(around.parent).map_err(step(StartStep::Parent))?;
-    if let Some(mask) = order.umask {
+    if let Some(mask) = command.umask {
         umask(Mode::from_bits_truncate(mask));
     }
-    if let Some(dir) = &order.dir {
-        chdir(dir.as_c_str()).map_err(step(StartStep::Dir))?;
+    if let Some(dir) = command.dir {
+        chdir(dir).map_err(step(StartStep::Dir))?;
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .map_err(step(StartStep::Parent))
@@ -170,8 +174,8 @@ fn die_with(parent: Pid) -> Result<(), Errno> {
     }
 }
 
-fn become_user(order: &StartRequest) -> Result<(), Failed> {
-    let Some(user) = &order.user else {
+fn become_user(command: &CommandRequest<'_>) -> Result<(), Failed> {
+    let Some(user) = &command.user else {
         return Ok(());
     };
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
@@ -186,8 +190,8 @@ fn become_user(order: &StartRequest) -> Result<(), Failed> {
 }
 
 /// Finds the program as a shell does and runs it; comes back only with the reason it could not.
-fn execute(order: &StartRequest, executes: &Cell<bool>) -> Errno {
-    let (argv, env) = (&order.argv, &order.env);
+fn execute(command: &CommandRequest<'_>, executes: &Cell<bool>) -> Errno {
+    let (argv, env) = (&command.argv, &command.env);
     let Some(program) = argv.first().filter(|program| !program.is_empty()) else {
         return Errno::ENOENT;
     };
@@ -219,19 +223,19 @@ fn is_dir(path: &CStr) -> bool {
     std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())).is_dir()
 }
 
-fn execute_at(path: &CStr, argv: &[CString], env: &[CString], executes: &Cell<bool>) -> Errno {
+fn execute_at(path: &CStr, argv: &[&CStr], env: &[&CStr], executes: &Cell<bool>) -> Errno {
     let errno = execve(path, argv, env, executes);
     if errno != Errno::ENOEXEC {
         return errno;
     }
     // A script without `#!` is run by the shell (POSIX, execvp).
-    let mut shell = vec![c"/bin/sh".to_owned(), path.to_owned()];
-    shell.extend(argv.iter().skip(1).cloned());
+    let mut shell = vec![c"/bin/sh", path];
+    shell.extend(argv.iter().skip(1));
     execve(c"/bin/sh", &shell, env, executes)
 }
 
 /// The `execve` of nix allocates memory first, where a process that is killed may leave it half changed.
-fn execve(path: &CStr, argv: &[CString], env: &[CString], executes: &Cell<bool>) -> Errno {
+fn execve(path: &CStr, argv: &[&CStr], env: &[&CStr], executes: &Cell<bool>) -> Errno {
     let (argv, env) = (pointers(argv), pointers(env));
     executes.set(true);
     // SAFETY: both lists end in a null pointer, and all texts live until the call comes back.
@@ -242,7 +246,7 @@ fn execve(path: &CStr, argv: &[CString], env: &[CString], executes: &Cell<bool>)
 }
 
 /// Pointers to texts, with a null pointer behind them.
-fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
     let texts = texts.iter().map(|text| text.as_ptr());
     texts.chain([std::ptr::null()]).collect()
 }

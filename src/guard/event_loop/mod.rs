@@ -14,7 +14,7 @@ mod setup;
 mod slots;
 mod spawning;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
@@ -29,12 +29,12 @@ use super::cgroup::{Cgroup, Delegated};
 use super::channel;
 use super::launch::Session;
 use super::process::{Status, Usage};
-use super::sys::{self, Reaped};
-use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartRequest, StartStep};
+use super::sys::{self, InheritedSettings, Reaped, SettingsReader};
+use super::wire::{self, GuardReply, GuardRequest, StartStep};
 use crate::time::BootInstant;
 use child::ChildMessage;
 use ending::Strays;
-use reaper::{Reaper, ReaperMessage};
+use reaper::{Reaper, ReaperMemory, ReaperMessage};
 use reapers::Reapers;
 use run::{Containment, Main, StartPermission};
 use runs::StartedRuns;
@@ -91,8 +91,9 @@ struct EventLoop {
     gone: Option<BootInstant>,
     runs: StartedRuns,
     /// The main processes not known to have ended: children of ours, or of a reaper.
-    mains: HashMap<i32, u64>,
+    mains: BTreeMap<i32, u64>,
     reapers: Reapers,
+    reaper_memory: ReaperMemory,
     slots: Slots,
     /// Somebody killed a reaper, so its run, or its survivors, may be among our children.
     lost_reaper: bool,
@@ -101,6 +102,8 @@ struct EventLoop {
     dispositions: Dispositions,
     /// The limit of open files this process was started with.
     files: (u64, u64),
+    /// What each reaper inherits that may serve several runs; `None` where none may.
+    settings: Option<InheritedSettings>,
     unsent: VecDeque<Vec<u8>>,
     /// The loop wakes when the daemon takes packets again.
     awaits_room: bool,
@@ -169,12 +172,12 @@ impl EventLoop {
             let more = match received {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
                 Err(error) => Err(error),
-                Ok((0, _)) => {
+                Ok(_) if buffer.is_empty() => {
                     self.daemon_gone();
                     Ok(false)
                 }
-                Ok((len, fds)) => {
-                    self.handle(&buffer[..len], &fds);
+                Ok(fds) => {
+                    self.handle(&buffer, &fds);
                     Ok(true)
                 }
             };
@@ -195,13 +198,16 @@ impl EventLoop {
             GuardRequest::Spawn(order) => self.spawn(&order, packet, fds),
             GuardRequest::SpawnInFile(serial) => {
                 let file = fds.get(3).and_then(|file| file.try_clone().ok());
-                match file.and_then(StartRequest::in_file) {
-                    Some(order) => self.spawn(&order, packet, fds),
-                    // This process had no room for all files.
-                    None => {
-                        self.answer(GuardReply::Failed(serial, StartStep::Receive, libc::EMFILE));
+                let order = file.and_then(|file| wire::read_file(file).ok());
+                let errno = match order.as_deref().map(GuardRequest::read) {
+                    Some(Some(GuardRequest::Spawn(order))) => {
+                        return self.spawn(&order, packet, fds);
                     }
-                }
+                    Some(_) => libc::EBADMSG,
+                    // This process had no room for all files.
+                    None => libc::EMFILE,
+                };
+                self.answer(GuardReply::Failed(serial, StartStep::Receive, errno));
             }
             GuardRequest::Extend(runs) => self.extend(now, &runs),
             GuardRequest::End(serial) => {
@@ -233,9 +239,8 @@ impl EventLoop {
         }
     }
 
-    fn extend(&mut self, now: BootInstant, runs: &[(Vec<u8>, BootInstant)]) {
-        let to: HashMap<&[u8], BootInstant> =
-            runs.iter().map(|(run, to)| (run.as_slice(), *to)).collect();
+    fn extend(&mut self, now: BootInstant, runs: &[(&[u8], BootInstant)]) {
+        let to: HashMap<&[u8], BootInstant> = runs.iter().copied().collect();
         for run in self.runs.values_mut() {
             if let Some(to) = to.get(run.name.as_slice()) {
                 run.extend(now, *to);
@@ -326,6 +331,10 @@ impl EventLoop {
                 }
             }
             (ReaperMessage::NothingLeft { usage, reusable }, Some(serial)) => {
+                if !reusable {
+                    // Perhaps somebody has changed those of the guard.
+                    self.read_settings();
+                }
                 self.note_usage(serial, usage);
                 if let Some(run) = self.runs.get_mut(serial) {
                     run.place = Containment::Empty;
@@ -333,6 +342,11 @@ impl EventLoop {
                 self.reapers.release(reaper, reusable, now);
             }
         }
+    }
+
+    /// Reads the settings that reapers have until a command changes them.
+    fn read_settings(&mut self) {
+        self.settings = (self.session == Session::Own).then(|| SettingsReader::new().read());
     }
 
     /// A reaper has ended. If it served a run, somebody has killed it: the kernel has killed the main

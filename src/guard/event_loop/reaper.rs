@@ -35,9 +35,9 @@ use nix::unistd::{Pid, getpid, getppid, setpgid};
 use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
 use super::slots::Slots;
 use super::{Dispositions, FIRST_PAUSE, LAST_PAUSE};
-use crate::guard::sys::{self, Fork, SettingsReader, VforkStack};
+use crate::guard::sys::{self, Fork, InheritedSettings, SettingsReader, VforkStack};
 use crate::guard::tree::{self, Process};
-use crate::guard::wire::{GuardRequest, PACKET_MAX, StartRequest, StartStep};
+use crate::guard::wire::{self, CommandRequest, GuardRequest, PACKET_MAX, StartRequest, StartStep};
 use crate::guard::{Session, Usage, channel};
 
 /// What the guard sends when it has read the status of the main process.
@@ -155,10 +155,34 @@ pub(super) struct Inheritance<'a> {
     pub(super) dispositions: &'a Dispositions,
     /// The limit of open files the daemon was started with.
     pub(super) files: (u64, u64),
+    /// The settings of the guard. A reaper that has others serves no further run; `None`: none does.
+    pub(super) settings: Option<&'a InheritedSettings>,
+}
+
+/// What a reaper needs memory for. The guard has it allocated and leaves it untouched, because a reaper that
+/// allocates that much has the kernel copy page after page in which the allocator keeps its lists.
+#[derive(Debug)]
+pub(super) struct ReaperMemory {
+    /// An order, and the byte behind it.
+    packet: Vec<u8>,
+    stack: VforkStack,
+}
+
+impl ReaperMemory {
+    pub(super) fn new() -> Self {
+        Self {
+            packet: Vec::with_capacity(PACKET_MAX + 1),
+            stack: VforkStack::new(),
+        }
+    }
 }
 
 /// Becomes a reaper: serves one run after another until the guard closes the socket.
-pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
+pub(super) fn become_reaper(
+    from: &Inheritance<'_>,
+    memory: &mut ReaperMemory,
+    socket: &OwnedFd,
+) -> ! {
     let set_up = || -> Result<SigSet, Errno> {
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGCHLD, GUARD_DIED, Signal::SIGUSR2] {
@@ -179,21 +203,22 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
         Ok(signals) if getppid() == from.guard => signals,
         _ => exit(1),
     };
-    let mut stack = VforkStack::new();
-    let mut packet = vec![0; PACKET_MAX + 1];
-    let reader = SettingsReader::new();
-    let settings = reader.read();
-    while let Some(order) = ReceivedSpawn::receive(socket, &mut packet) {
+    let ReaperMemory { packet, stack } = memory;
+    let mut reader = None;
+    while let Some(order) = ReceivedSpawn::receive(socket, packet) {
         sys::forget_pending(&signals);
         if getppid() != from.guard {
             exit(1);
         }
-        let started = order.start(from, socket, &mut stack);
+        let started = order.start(from, socket, stack);
         let is_sound = started
             .as_ref()
             .map_or(true, |child| child.left_memory_sound);
         if is_sound {
             drop(order);
+            // What was longer than a packet is not kept for the next one.
+            packet.clear();
+            packet.shrink_to(PACKET_MAX + 1);
         } else {
             // Only its files are given back. To free memory might end this process.
             std::mem::forget(order);
@@ -217,7 +242,11 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
                 Usage::default()
             }
         };
-        let reusable = is_sound && from.session == Session::Own && reader.read() == settings;
+        let is_unchanged = |settings: &InheritedSettings| {
+            let reader = reader.get_or_insert_with(SettingsReader::new);
+            reader.read() == *settings
+        };
+        let reusable = is_sound && from.settings.is_some_and(is_unchanged);
         tell_nothing_left(socket, usage, reusable);
         if !reusable {
             break;
@@ -229,6 +258,7 @@ pub(super) fn become_reaper(from: &Inheritance<'_>, socket: &OwnedFd) -> ! {
 /// Becomes a reaper in a process that shares the guard's table of open files.
 pub(super) fn leave_files_and_become_reaper(
     from: &Inheritance<'_>,
+    memory: &mut ReaperMemory,
     (slots, slot): (&Slots, usize),
 ) -> ! {
     let socket = slots.socket(slot);
@@ -238,7 +268,7 @@ pub(super) fn leave_files_and_become_reaper(
         exit(1);
     }
     tell(socket, &[HAS_OWN_FILES]);
-    become_reaper(from, socket)
+    become_reaper(from, memory, socket)
 }
 
 /// Tells the guard what happened. It always fits.
@@ -267,8 +297,10 @@ struct ForkedChild {
 }
 
 /// A command to start, as the guard has passed it on.
-struct ReceivedSpawn {
-    request: StartRequest,
+struct ReceivedSpawn<'a> {
+    request: StartRequest<'a>,
+    /// `None`: it cannot be read.
+    command: Option<CommandRequest<'a>>,
     /// Input, output, error output.
     stdio: Vec<OwnedFd>,
     permit: Option<Permit>,
@@ -276,23 +308,27 @@ struct ReceivedSpawn {
     joins: bool,
 }
 
-impl ReceivedSpawn {
+impl<'a> ReceivedSpawn<'a> {
     /// Waits for the next order; `None` if the guard needs this reaper no more, or is gone.
-    fn receive(socket: &OwnedFd, packet: &mut [u8]) -> Option<Self> {
-        let (len, mut stdio) = channel::receive_waiting(socket, packet).ok()?;
-        let (joins, packet) = packet[..len].split_last()?;
+    fn receive(socket: &OwnedFd, packet: &'a mut Vec<u8>) -> Option<Self> {
+        packet.clear();
+        packet.reserve(PACKET_MAX + 1);
+        let mut stdio = channel::receive_waiting(socket, packet).ok()?;
+        let joins = packet.pop()? == 1;
         let mut rest = stdio.split_off(stdio.len().min(3)).into_iter();
-        let request = match GuardRequest::read(packet)? {
-            GuardRequest::Spawn(request) => *request,
-            GuardRequest::SpawnInFile(_) => StartRequest::in_file(rest.next()?)?,
-            _ => return None,
+        if let GuardRequest::SpawnInFile(_) = GuardRequest::read(packet)? {
+            *packet = wire::read_file(rest.next()?).ok()?;
+        }
+        let GuardRequest::Spawn(request) = GuardRequest::read(packet)? else {
+            return None;
         };
         let permit = rest.next().map(Permit::from);
         Some(Self {
+            command: request.command(),
             request,
             stdio,
             permit,
-            joins: *joins == 1,
+            joins,
         })
     }
 
@@ -307,6 +343,8 @@ impl ReceivedSpawn {
         if self.stdio.len() < 3 || self.permit.is_some() != self.request.start.is_some() {
             return Err(Failed(StartStep::Receive, Errno::EMFILE));
         }
+        let command = self.command.as_ref();
+        let command = command.ok_or(Failed(StartStep::Receive, Errno::EBADMSG))?;
         let group = self.request.join.filter(|_| self.joins);
         let executes = Cell::new(false);
         let around = ChildContext {
@@ -319,10 +357,10 @@ impl ReceivedSpawn {
             files: from.files,
             executes: &executes,
         };
-        let started = if self.request.user.is_some() {
-            self.fork(&around, socket)
+        let started = if command.user.is_some() {
+            self.fork(command, &around, socket)
         } else {
-            self.vfork(&around, socket, stack)
+            self.vfork(command, (&around, socket), stack)
         };
         let child = started.map_err(|error| Failed::from_io(StartStep::Fork, &error))?;
         if !child.has_failed {
@@ -333,14 +371,14 @@ impl ReceivedSpawn {
 
     fn vfork(
         &self,
-        around: &ChildContext<'_>,
-        socket: &OwnedFd,
+        command: &CommandRequest<'_>,
+        (around, socket): (&ChildContext<'_>, &OwnedFd),
         stack: &mut VforkStack,
     ) -> std::io::Result<ForkedChild> {
         let has_failed = Cell::new(false);
         let mut body = || {
             child::announce(socket);
-            let failed = child::become_command(&self.request, around);
+            let failed = child::become_command(&self.request, command, around);
             // First, because a child that is killed in between must not be taken for one that has reported.
             child::note_failure(&failed, socket);
             has_failed.set(true);
@@ -360,13 +398,18 @@ impl ReceivedSpawn {
 
     /// The same. What becomes another user must not share the memory of this process, not even for an
     /// instant.
-    fn fork(&self, around: &ChildContext<'_>, socket: &OwnedFd) -> std::io::Result<ForkedChild> {
+    fn fork(
+        &self,
+        command: &CommandRequest<'_>,
+        around: &ChildContext<'_>,
+        socket: &OwnedFd,
+    ) -> std::io::Result<ForkedChild> {
         let (reading, writing) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         // SAFETY: this process is a fork of the guard and has one thread.
         match unsafe { sys::fork(None) }? {
             Fork::Child => {
                 child::announce(socket);
-                let failed = child::become_command(&self.request, around);
+                let failed = child::become_command(&self.request, command, around);
                 child::note_failure(&failed, socket);
                 child::report(&failed, &writing)
             }

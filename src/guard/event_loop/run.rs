@@ -151,10 +151,15 @@ pub(super) enum KillStep {
 }
 
 impl StartedRun {
-    pub(super) fn new(order: &StartRequest, main: Main, group: Group, place: Containment) -> Self {
+    pub(super) fn new(
+        order: &StartRequest<'_>,
+        main: Main,
+        group: Group,
+        place: Containment,
+    ) -> Self {
         Self {
             serial: order.serial,
-            name: order.run.clone(),
+            name: order.run.to_vec(),
             leader: main.pid(),
             main,
             group,
@@ -310,22 +315,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(5);
 
     fn run(deadline: Option<u64>) -> StartedRun {
-        let order = StartRequest {
-            serial: 1,
-            run: b"run".to_vec(),
-            start: None,
-            start_until: None,
-            deadline: deadline.map(at),
-            signal: libc::SIGTERM,
-            grace: GRACE,
-            join: None,
-            user: None,
-            umask: None,
-            nice: None,
-            dir: None,
-            argv: Vec::new(),
-            env: Vec::new(),
-        };
+        let order = StartRequest::until(1, deadline.map(at));
         StartedRun::new(&order, Main::Alive(2), Group::Own, Containment::Nowhere)
     }
 

@@ -4,14 +4,14 @@
 //! thousands of them that took longer than starting them. A change of a run goes through
 //! [`StartedRuns::get_mut`], which remembers to look at that run again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::run::{KillStep, Main, StartedRun};
 use crate::time::BootInstant;
 
 #[derive(Debug, Default)]
 pub(super) struct StartedRuns {
-    all: HashMap<u64, StartedRun>,
+    all: BTreeMap<u64, StartedRun>,
     /// Those that may have changed since the last [`StartedRuns::note_changes`].
     changed: Vec<u64>,
     /// No run is due before this instant. A run that was extended or has ended leaves it too early,
@@ -136,22 +136,7 @@ mod tests {
     fn runs(deadlines: &[Option<u64>]) -> StartedRuns {
         let mut runs = StartedRuns::default();
         for (serial, deadline) in (1..).zip(deadlines) {
-            let order = StartRequest {
-                serial,
-                run: b"run".to_vec(),
-                start: None,
-                start_until: None,
-                deadline: deadline.map(at),
-                signal: libc::SIGTERM,
-                grace: Duration::from_secs(5),
-                join: None,
-                user: None,
-                umask: None,
-                nice: None,
-                dir: None,
-                argv: Vec::new(),
-                env: Vec::new(),
-            };
+            let order = StartRequest::until(serial, deadline.map(at));
             let place = Containment::Empty;
             runs.insert(StartedRun::new(&order, Main::Alive(2), Group::Own, place));
         }

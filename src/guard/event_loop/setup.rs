@@ -1,6 +1,6 @@
 //! How a fresh process becomes the guard.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write as _};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::process::ExitCode;
@@ -15,12 +15,13 @@ use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
 use super::{
-    Dispositions, EventLoop, PACKET_MAX, Reapers, SIGNALS, SOCKET, Slots, StartedRuns, Strays,
+    Dispositions, EventLoop, ReaperMemory, Reapers, SIGNALS, SOCKET, Slots, StartedRuns, Strays,
     TIMER,
 };
 use crate::guard::cgroup::Delegated;
 use crate::guard::launch::Session;
 use crate::guard::sys;
+use crate::guard::wire::PACKET_MAX;
 
 /// The hidden argument that makes this program the guard.
 pub(in crate::guard) const ARGUMENT: &str = "__guard";
@@ -96,18 +97,21 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         daemon,
         gone: None,
         runs: StartedRuns::default(),
-        mains: HashMap::new(),
+        mains: BTreeMap::new(),
         reapers: Reapers::default(),
+        reaper_memory: ReaperMemory::new(),
         slots,
         lost_reaper: false,
         strays: Strays::default(),
         delegated: Delegated::find().ok(),
         dispositions,
         files: (soft, hard),
+        settings: None,
         unsent: VecDeque::new(),
         awaits_room: false,
-        buffer: vec![0; PACKET_MAX],
+        buffer: Vec::with_capacity(PACKET_MAX),
     };
+    guard.read_settings();
     // It may have died before the parent-death signal was set.
     if getppid() != daemon {
         guard.daemon_gone();

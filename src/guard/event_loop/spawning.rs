@@ -1,7 +1,7 @@
 //! From an order to a process.
 
 use std::cell::Cell;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -9,7 +9,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::unistd::{Pid, getsid, setpgid};
 
 use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
-use super::reaper::{self, Inheritance, Reaper};
+use super::reaper::{self, Inheritance, Reaper, ReaperMemory};
 use super::run::{Containment, Group, Main, StartPermission, StartedRun};
 use super::slots::Slots;
 use super::{Cgroup, EventLoop, PIPES, REAPERS};
@@ -28,7 +28,12 @@ fn is_gone(error: &io::Error) -> bool {
 
 /// Forks a reaper that shares the table of open files at first. Returns its process id; `None` if there is no free slot
 /// for its socket, or if the kernel refuses.
-fn fork_from_slot(slots: &mut Slots, from: &Inheritance<'_>, socket: &OwnedFd) -> Option<i32> {
+fn fork_from_slot(
+    slots: &mut Slots,
+    from: &Inheritance<'_>,
+    memory: &mut ReaperMemory,
+    socket: &OwnedFd,
+) -> Option<i32> {
     let slot = slots.put(socket)?;
     // SAFETY: the guard has one thread. The child neither opens nor closes anything before it has a table of its own.
     match unsafe { sys::fork_sharing_files() } {
@@ -36,7 +41,7 @@ fn fork_from_slot(slots: &mut Slots, from: &Inheritance<'_>, socket: &OwnedFd) -
             slots.assign(slot, pid);
             Some(pid)
         }
-        Ok(Fork::Child) => reaper::leave_files_and_become_reaper(from, (slots, slot)),
+        Ok(Fork::Child) => reaper::leave_files_and_become_reaper(from, memory, (slots, slot)),
         Err(_) => {
             slots.free(slot);
             None
@@ -45,7 +50,7 @@ fn fork_from_slot(slots: &mut Slots, from: &Inheritance<'_>, socket: &OwnedFd) -
 }
 
 impl EventLoop {
-    pub(super) fn spawn(&mut self, order: &StartRequest, packet: &[u8], fds: &[OwnedFd]) {
+    pub(super) fn spawn(&mut self, order: &StartRequest<'_>, packet: &[u8], fds: &[OwnedFd]) {
         if self.gone.is_some() {
             return;
         }
@@ -59,7 +64,7 @@ impl EventLoop {
 
     fn start(
         &mut self,
-        order: &StartRequest,
+        order: &StartRequest<'_>,
         packet: &[u8],
         fds: &[OwnedFd],
     ) -> Result<(), Failed> {
@@ -82,7 +87,8 @@ impl EventLoop {
         } else {
             let files = fds.iter().map(AsFd::as_fd);
             let files: Vec<_> = files.chain(permit.as_ref().map(Permit::as_fd)).collect();
-            let packet = [packet, &[u8::from(join.is_some())]].concat();
+            let joins = [u8::from(join.is_some())];
+            let packet = [IoSlice::new(packet), IoSlice::new(&joins)];
             let reaper = self.order_from_reaper(order.serial, &packet, &files);
             reaper.map(|reaper| (Main::Starting(None, None), Containment::Reaper(reaper)))
         }
@@ -101,7 +107,7 @@ impl EventLoop {
     /// Forks the command into its control group.
     fn fork_into_cgroup(
         &mut self,
-        order: &StartRequest,
+        order: &StartRequest<'_>,
         stdio: &[OwnedFd],
         (permit, join): (Option<&Permit>, Option<Pid>),
         cgroup: Cgroup,
@@ -121,9 +127,10 @@ impl EventLoop {
         let pid = match unsafe { sys::fork(cgroup.to_clone_into()) } {
             Ok(Fork::Parent(pid)) => pid,
             Ok(Fork::Child) => {
-                let failed = match cgroup.join() {
-                    Ok(()) => child::become_command(order, &around),
-                    Err(error) => Failed::from_io(StartStep::Cgroup, &error),
+                let failed = match (cgroup.join(), order.command()) {
+                    (Ok(()), Some(command)) => child::become_command(order, &command, &around),
+                    (Ok(()), None) => Failed(StartStep::Receive, Errno::EBADMSG),
+                    (Err(error), _) => Failed::from_io(StartStep::Cgroup, &error),
                 };
                 child::report(&failed, &writing)
             }
@@ -146,7 +153,7 @@ impl EventLoop {
     fn order_from_reaper(
         &mut self,
         serial: u64,
-        packet: &[u8],
+        packet: &[IoSlice<'_>],
         files: &[BorrowedFd<'_>],
     ) -> io::Result<Reaper> {
         while let Some(reaper) = self.reapers.take_idle() {
@@ -178,12 +185,12 @@ impl EventLoop {
     fn send_order(
         &self,
         reaper: Reaper,
-        packet: &[u8],
+        packet: &[IoSlice<'_>],
         files: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         let socket = self.reapers.socket(reaper);
         let socket = socket.ok_or(io::ErrorKind::BrokenPipe)?;
-        channel::send(socket.as_fd(), packet, files)
+        channel::send_parts(socket.as_fd(), packet, files)
     }
 
     fn fork_reaper(&mut self) -> io::Result<Reaper> {
@@ -195,13 +202,15 @@ impl EventLoop {
             guard_itself: self.itself.as_ref(),
             dispositions: &self.dispositions,
             files: self.files,
+            settings: self.settings.as_ref(),
         };
-        let pid = match fork_from_slot(&mut self.slots, &from, &theirs) {
+        let memory = &mut self.reaper_memory;
+        let pid = match fork_from_slot(&mut self.slots, &from, memory, &theirs) {
             Some(pid) => pid,
             // SAFETY: the guard has one thread.
             None => match unsafe { sys::fork(None) }? {
                 Fork::Parent(pid) => pid,
-                Fork::Child => reaper::become_reaper(&from, &theirs),
+                Fork::Child => reaper::become_reaper(&from, memory, &theirs),
             },
         };
         // If that fails, the socket closes, and the reaper ends.

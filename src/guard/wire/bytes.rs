@@ -1,6 +1,6 @@
 //! Numbers, texts and lists in a packet: how they are written and read back.
 
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::time::Duration;
 
 #[derive(Default)]
@@ -39,6 +39,15 @@ impl Writer {
         self.len(value.len());
         self.0.extend_from_slice(value);
         self
+    }
+
+    /// Writes the parts as one text with a zero byte at its end.
+    pub(super) fn text(&mut self, parts: &[&[u8]]) -> &mut Self {
+        self.len(parts.iter().map(|part| part.len()).sum::<usize>() + 1);
+        for part in parts {
+            self.0.extend_from_slice(part);
+        }
+        self.u8(0)
     }
 
     pub(super) fn option<T>(
@@ -101,12 +110,24 @@ impl<'a> ByteReader<'a> {
         self.take(len)
     }
 
-    pub(super) fn text(&mut self) -> Option<CString> {
-        CString::new(self.bytes()?).ok()
+    /// Reads a text and leaves it where it is.
+    pub(super) fn text(&mut self) -> Option<&'a CStr> {
+        CStr::from_bytes_with_nul(self.bytes()?).ok()
+    }
+
+    /// Takes all that is left.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
     }
 
     pub(super) fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        (0..self.len()?).map(|_| read(self)).collect()
+        let len = self.len()?;
+        // No entry takes less than a byte.
+        let mut list = Vec::with_capacity(len.min(self.0.len()));
+        for _ in 0..len {
+            list.push(read(self)?);
+        }
+        Some(list)
     }
 
     #[expect(
