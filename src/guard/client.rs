@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, pipe2};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-use super::crowd::Crowd;
+use super::crowd::Crowds;
 use super::output::{self, StreamReader, StreamReaders};
 use super::process::{OutputSink, ProcessEvent, Spawn, SpawnError, Stdio, Stream};
 use super::refusal;
@@ -70,7 +70,7 @@ pub(super) struct ClientState {
     serials: AtomicU64,
     deadlines: Arc<OwnedFd>,
     null: File,
-    crowd: Crowd,
+    crowds: Crowds,
     /// A permit for each command whose files are open here until the guard has taken them.
     orders: Arc<Semaphore>,
     gone: watch::Receiver<bool>,
@@ -95,7 +95,7 @@ pub(super) fn serve(socket: OwnedFd, child: Child) -> io::Result<Processes> {
             serials: AtomicU64::new(0),
             deadlines,
             null,
-            crowd: Crowd::new(),
+            crowds: Crowds::new(),
             orders: Arc::new(Semaphore::new(orders())),
             gone,
         }),
@@ -127,12 +127,21 @@ impl Processes {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
         let mut withdrawn = pin!(withdrawn);
-        // Both arms are cancel-safe: a place in the queue is given up, and what is polled again below.
-        let turn = tokio::select! {
-            turn = Arc::clone(&self.shared.orders).acquire_owned() => turn,
+        let permits = async {
+            let place = match spawn.start {
+                Some(start) => self.shared.crowds.place(start).await,
+                None => None,
+            };
+            (place, Arc::clone(&self.shared.orders).acquire_owned().await)
+        };
+        // Both arms are cancel-safe: places in queues are given up, and what is polled again below.
+        let (place, order) = tokio::select! {
+            permits = permits => permits,
             () = &mut withdrawn => return Err(SpawnError::Withdrawn),
         };
-        spawn.start = spawn.start.map(|start| self.shared.crowd.turn_at(start));
+        if let Some(place) = &place {
+            spawn.start = Some(place.begins_at);
+        }
         let receive = |source| refusal::of_host("open pipes for its output".to_owned(), source);
         let (mut fds, sources) = self.shared.stdio(spawn.stdio, sink).map_err(receive)?;
         let join = match spawn.stdio {
@@ -153,7 +162,7 @@ impl Processes {
             packet,
             fds,
             // Never closed; `None` would send it at once.
-            turn: turn.ok(),
+            turn: order.ok(),
             started: started_tx,
             exited: exited_tx,
         };
@@ -360,4 +369,93 @@ fn file_of(packet: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create(c"cronlatch-order", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(packet)?;
     Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A client of a host on which one command of each crowd may wait as a process, and what it sends to the guard.
+    fn client_on_a_small_host() -> (Processes, mpsc::UnboundedReceiver<TaskCommand>) {
+        let (commands, sent) = mpsc::unbounded_channel();
+        let null = || File::open("/dev/null").expect("every host has it");
+        let shared = ClientState {
+            commands,
+            serials: AtomicU64::new(0),
+            deadlines: Arc::new(null().into()),
+            null: null(),
+            crowds: Crowds::of(1, 2),
+            orders: Arc::new(Semaphore::new(ORDERS)),
+            gone: watch::channel(false).1,
+        };
+        let shared = Arc::new(shared);
+        (Processes { shared }, sent)
+    }
+
+    fn start_at(start: BootInstant) -> Spawn {
+        Spawn {
+            run: RunId::new(),
+            argv: vec!["true".into()],
+            env: BTreeMap::new(),
+            working_dir: None,
+            user: None,
+            umask: None,
+            nice: None,
+            start: Some(start),
+            start_until: None,
+            deadline: None,
+            signal: Signal::SIGTERM,
+            grace: Duration::ZERO,
+            stdio: Stdio::Inherit,
+        }
+    }
+
+    /// The next order.
+    async fn next(sent: &mut mpsc::UnboundedReceiver<TaskCommand>) -> Box<PendingSpawn> {
+        let next = tokio::time::timeout(Duration::from_secs(10), sent.recv());
+        match next.await.expect("in time") {
+            Some(TaskCommand::Spawn(order)) => order,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_must_not_wait_as_a_process_is_sent_once_another_has_begun() {
+        let (processes, mut sent) = client_on_a_small_host();
+        let spawn = |start: BootInstant| {
+            let processes = processes.clone();
+            tokio::spawn(async move { processes.spawn(start_at(start)).await.is_ok() })
+        };
+        let far = BootInstant::now().plus(Duration::from_secs(3_600));
+        let first = spawn(far);
+        let order = next(&mut sent).await;
+        let _second = spawn(far);
+        // This runtime has one thread: the second comes as far as it can.
+        tokio::task::yield_now().await;
+        assert!(sent.try_recv().is_err(), "there is no place for the second");
+        let third = spawn(BootInstant::now());
+        let due = next(&mut sent).await;
+        for order in [order, due] {
+            order
+                .started
+                .send(Ok((1, BootInstant::now())))
+                .expect("it is awaited");
+        }
+        assert!(first.await.expect("no panic") && third.await.expect("no panic"));
+        next(&mut sent).await;
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_withdrawn_while_it_has_no_place_is_never_sent() {
+        let (processes, mut sent) = client_on_a_small_host();
+        let far = BootInstant::now().plus(Duration::from_secs(3_600));
+        let _place = processes.shared.crowds.place(far).await;
+        let withdrawn = std::future::ready(());
+        let refused = processes.spawn_unless(start_at(far), None, withdrawn).await;
+        assert!(matches!(refused, Err(SpawnError::Withdrawn)));
+        assert!(sent.try_recv().is_err());
+    }
 }

@@ -1,104 +1,241 @@
-//! Commands that wait for the same instant begin shortly one after another.
+//! Commands that wait for the same instant: how many of them wait as processes, and which begins when.
 //!
 //! The kernel wakes all processes that sleep until one instant before any of them runs, which takes milliseconds for a
 //! thousand. If they wake one after another, the first of them runs at once. The last of them is not later for it,
 //! because each needs a core for longer than the time between two of them.
+//!
+//! A command that waits as a process takes two of them, itself and its reaper, and a core takes most of a millisecond
+//! to prepare it. If thousands waited as processes, the last of them would be prepared after the instant, when the first
+//! are to begin. So there is a number of places. A command without a place is prepared when the instant has come, soon
+//! with the reapers of those that have ended.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::tasks::process_limit;
 use crate::time::BootInstant;
 
 /// About half of the time that a core needs to wake a process and to execute its command.
 const WAKE_COST: Duration = Duration::from_micros(200);
 
-/// No command begins later than this after its instant because of others.
-const MOST: Duration = Duration::from_millis(250);
+/// Instants that differ by less are of the same crowd: each is computed from the reply to a claim, which takes longer
+/// while the store decides on thousands.
+const SAME_INSTANT: Duration = Duration::from_millis(100);
 
-/// Instants that differ by less are of the same occurrences: each is computed from the reply to a claim.
-const SAME_INSTANT: Duration = Duration::from_millis(5);
+/// How many commands of a crowd wait as processes for each core. It prepares them in less than the second that a claim
+/// may come before its instant, while the store decides on thousands (`docs/performance.md`).
+const PLACES_OF_CORE: u32 = 600;
 
-/// Gives each command of a crowd its turn.
+/// All crowds.
 #[derive(Debug)]
-pub(super) struct Crowd {
-    /// The time from one command to the next.
-    pace: Duration,
-    latest: Mutex<SharedInstant>,
+pub(super) struct Crowds {
+    cores: u32,
+    /// The places that each crowd has.
+    places: usize,
+    /// The places that this host has for all crowds, once somebody has asked for one.
+    of_host: OnceLock<Arc<Semaphore>>,
+    known: Mutex<Vec<Crowd>>,
 }
 
-/// The latest instant that a command was to wait for, and how many others wait for it.
-#[derive(Debug, Default)]
-struct SharedInstant {
-    instant: Option<BootInstant>,
-    others: u32,
+/// The commands that wait for one instant.
+#[derive(Debug)]
+struct Crowd {
+    /// That of the first command.
+    instant: BootInstant,
+    places: Arc<Semaphore>,
+    /// How many commands got a place.
+    served: u32,
 }
 
-impl Crowd {
-    /// For the cores that this process may use.
+/// What allows a command to wait as a process.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// When the command begins: never before its instant, and later the more of its crowd got a place before.
+    pub(super) begins_at: BootInstant,
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+impl Crowds {
+    /// For the cores and the processes that this process may use.
     pub(super) fn new() -> Self {
         Self::on(thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn on(cores: usize) -> Self {
-        let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+        let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
+        let places = usize::try_from(PLACES_OF_CORE.saturating_mul(cores)).unwrap_or(usize::MAX);
         Self {
-            pace: WAKE_COST / cores.max(1),
-            latest: Mutex::default(),
+            cores,
+            places: places.min(Semaphore::MAX_PERMITS),
+            of_host: OnceLock::new(),
+            known: Mutex::default(),
         }
     }
 
-    /// Returns when a command begins that waits for `instant`: never before it, and later by as much as there
-    /// are others that wait for it already.
-    pub(super) fn turn_at(&self, instant: BootInstant) -> BootInstant {
+    /// On one core, with so many places for each crowd and in all.
+    #[cfg(test)]
+    pub(super) fn of(places: usize, of_host: usize) -> Self {
+        Self {
+            places,
+            of_host: OnceLock::from(Arc::new(Semaphore::new(of_host))),
+            ..Self::on(1)
+        }
+    }
+
+    /// Waits for a place for a command that begins at `instant`. Returns `None` once the crowd begins. Cancel-safe.
+    /// Suspended time does not count, so it may return later by the time that the machine was suspended.
+    pub(super) async fn place(&self, instant: BootInstant) -> Option<Place> {
+        let of_host = self.of_host.get_or_init(|| {
+            let places = places_of_host(process_limit());
+            Arc::new(Semaphore::new(places))
+        });
+        let (places, first) =
+            self.with(instant, |crowd| (Arc::clone(&crowd.places), crowd.instant));
+        let begin = instant.min(first);
+        let permits = async {
+            let place = places.acquire_owned().await?;
+            Ok::<_, tokio::sync::AcquireError>([place, Arc::clone(of_host).acquire_owned().await?])
+        };
+        // It fails once a semaphore is closed, which none ever is.
+        let permits = tokio::time::timeout(begin.remaining(), permits);
+        let permits = permits.await.ok()?.ok()?;
+        if begin <= BootInstant::now() {
+            return None;
+        }
+        let before = self.with(instant, |crowd| {
+            crowd.served = crowd.served.saturating_add(1);
+            crowd.served - 1
+        });
+        // Those that were withdrawn have got places, too.
+        let later = (WAKE_COST / self.cores).saturating_mul(before);
+        let turn = first.plus(later.min(WAKE_COST * PLACES_OF_CORE));
+        Some(Place {
+            begins_at: instant.max(turn),
+            _permits: permits,
+        })
+    }
+
+    /// Does something with the crowd of an instant.
+    fn with<T>(&self, instant: BootInstant, act: impl FnOnce(&mut Crowd) -> T) -> T {
         // No code that holds the lock can panic.
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |other: &BootInstant| {
-            let (one, other) = (instant.to_duration(), other.to_duration());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = BootInstant::now();
+        known.retain(|crowd| crowd.instant > now);
+        let is_same = |crowd: &Crowd| {
+            let (one, other) = (instant.to_duration(), crowd.instant.to_duration());
             one.abs_diff(other) < SAME_INSTANT
         };
-        if latest.instant.as_ref().is_some_and(is_same) {
-            latest.others = latest.others.saturating_add(1);
-        } else {
-            *latest = SharedInstant {
-                instant: Some(instant),
-                others: 0,
-            };
-        }
-        instant.plus(self.pace.saturating_mul(latest.others).min(MOST))
+        let index = known.iter().position(is_same).unwrap_or_else(|| {
+            known.push(Crowd {
+                instant,
+                places: Arc::new(Semaphore::new(self.places)),
+                served: 0,
+            });
+            known.len() - 1
+        });
+        act(&mut known[index])
     }
+}
+
+/// The places of a host that may have so many processes. With two processes for each command, a third of all is left
+/// to others.
+fn places_of_host(processes: Option<u64>) -> usize {
+    let places = processes.map_or(u64::MAX, |processes| processes / 3);
+    let places = usize::try_from(places).unwrap_or(usize::MAX);
+    places.clamp(1, Semaphore::MAX_PERMITS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_of_a_crowd_begins_after_the_one_before_and_none_before_its_instant() {
-        let crowd = Crowd::on(2);
-        let instant = BootInstant::BOOT.plus(Duration::from_secs(60));
-        let micros = |n| Duration::from_micros(n);
-        let asked = [0, 40, 10, 900].map(|late| instant.plus(micros(late)));
-        let turns = asked.map(|instant| crowd.turn_at(instant));
-        let expected = [0, 140, 210, 1_200].map(|late| instant.plus(micros(late)));
-        assert_eq!(turns, expected);
+    fn in_an_hour() -> BootInstant {
+        BootInstant::now().plus(Duration::from_secs(3_600))
+    }
+
+    /// When those begin that ask for these instants one after another.
+    async fn turns<const N: usize>(crowds: &Crowds, asked: [BootInstant; N]) -> Vec<BootInstant> {
+        let mut turns = Vec::new();
+        for instant in asked {
+            let place = crowds.place(instant).await.expect("there is one");
+            turns.push(place.begins_at);
+        }
+        turns
+    }
+
+    #[tokio::test]
+    async fn each_of_a_crowd_begins_after_the_one_before_and_none_before_its_instant() {
+        let crowds = Crowds {
+            cores: 2,
+            ..Crowds::of(1, 1)
+        };
+        let instant = in_an_hour();
+        let micros = |n| instant.plus(Duration::from_micros(n));
+        let asked = [0, 40, 10, 90_000].map(micros);
+        assert_eq!(
+            turns(&crowds, asked).await,
+            [0, 100, 200, 90_000].map(micros)
+        );
         let next = instant.plus(Duration::from_secs(1));
-        assert_eq!(crowd.turn_at(next), next, "another crowd begins anew");
+        assert_eq!(
+            turns(&crowds, [next, instant, next]).await,
+            [next, micros(400), next.plus(Duration::from_micros(100))],
+            "each crowd by itself"
+        );
+    }
+
+    #[tokio::test]
+    async fn however_many_were_withdrawn_none_begins_long_after_its_instant() {
+        let crowds = Crowds::of(1, 1);
+        let instant = in_an_hour();
+        for _ in 0..=PLACES_OF_CORE {
+            drop(crowds.place(instant).await);
+        }
+        let last = instant.plus(Duration::from_millis(120));
+        assert_eq!(turns(&crowds, [instant]).await, [last]);
+    }
+
+    /// Whether another one gets a place for this instant at once.
+    async fn is_free(crowds: &Crowds, instant: BootInstant) -> bool {
+        let place = tokio::time::timeout(Duration::ZERO, crowds.place(instant));
+        place.await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_again_once_its_command_has_begun() {
+        let crowds = Crowds::of(2, 3);
+        let one = in_an_hour();
+        let other = one.plus(Duration::from_secs(1));
+        let first = crowds.place(one).await;
+        let _second = crowds.place(one).await;
+        assert!(!is_free(&crowds, one).await, "the crowd has two");
+        let _third = crowds.place(other).await;
+        assert!(!is_free(&crowds, other).await, "the host has three");
+        drop(first);
+        assert!(is_free(&crowds, one).await && is_free(&crowds, other).await);
+    }
+
+    #[tokio::test]
+    async fn a_command_needs_no_place_once_its_instant_has_come() {
+        let crowds = Crowds::of(1, 1);
+        assert!(crowds.place(BootInstant::now()).await.is_none());
+        let crowds = Crowds::of(0, 1);
+        let near = BootInstant::now().plus(Duration::from_millis(20));
+        assert!(crowds.place(near).await.is_none());
+        assert!(BootInstant::now() >= near);
+        assert!(!is_free(&crowds, in_an_hour()).await);
+        let known = crowds.known.lock().expect("nobody panicked");
+        assert_eq!(known.len(), 1, "one that has begun is forgotten");
     }
 
     #[test]
-    fn many_cores_serve_many_at_once() {
-        let crowd = Crowd::on(64);
-        let instant = BootInstant::BOOT.plus(Duration::from_secs(60));
-        let last = (0..1_000).map(|_| crowd.turn_at(instant)).max();
-        assert!(last < Some(instant.plus(Duration::from_millis(5))));
-    }
-
-    #[test]
-    fn however_many_wait_none_begins_long_after_its_instant() {
-        let crowd = Crowd::on(1);
-        let instant = BootInstant::BOOT.plus(Duration::from_secs(60));
-        let last = (0..10_000).map(|_| crowd.turn_at(instant)).max();
-        assert_eq!(last, Some(instant.plus(MOST)));
+    fn a_third_of_the_processes_is_left_to_others() {
+        assert_eq!(places_of_host(Some(4_915)), 1_638);
+        assert_eq!(places_of_host(Some(2)), 1, "there is always one");
+        assert_eq!(places_of_host(None), Semaphore::MAX_PERMITS);
+        assert_eq!(Crowds::on(2).places, 1_200);
     }
 }

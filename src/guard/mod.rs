@@ -57,14 +57,15 @@
 //! # Files
 //!
 //! In the daemon: `launch` starts the guard, `client` is what callers hold, and `service` is the task
-//! that talks to the guard. `output` turns bytes into lines, `refusal` explains why a command was not
+//! that talks to the guard. `crowd` decides how many commands of one instant wait for it as processes, and `tasks`
+//! finds how many processes there may be. `output` turns bytes into lines, `refusal` explains why a command was not
 //! started, `orphans` kills what a dead guard left and `sweep` what a dead unit left.
 //!
 //! In the guard: `event_loop`, with `event_loop::reaper` for what a reaper does, `event_loop::reapers`
 //! for which of them are free, and `event_loop::slots` for how a new one gets its socket.
 //!
 //! In both: `wire` is the protocol between them and `channel` the socket; `tree` and `cgroup` find
-//! processes, `tasks` finds how many may exist, and `sys` wraps system calls.
+//! processes, and `sys` wraps system calls.
 
 mod cgroup;
 mod channel;
@@ -96,7 +97,7 @@ pub use process::{
 };
 pub(crate) use programs::Program;
 pub(crate) use sweep::{INVOCATION, INVOCATION_OF_RUN, Swept, sweep};
-pub(crate) use tasks::{TaskLimit, task_limit};
+pub(crate) use tasks::{TaskLimit, task_limit, user_limit};
 
 /// Acts as the guard when this process was started as one; `None` when it was not.
 ///

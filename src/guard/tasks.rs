@@ -1,7 +1,10 @@
-//! How many tasks (processes and threads) the control groups of this process allow.
+//! How many tasks (processes and threads) the control groups and the user of this process may have.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::unistd::geteuid;
 
 /// The control group that allows the fewest tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +13,20 @@ pub(crate) struct TaskLimit {
     pub(crate) group: PathBuf,
     /// Its `pids.max`.
     pub(crate) tasks: u64,
+}
+
+/// Returns how many processes this process and its children may have, by its user and its control groups; `None` if
+/// nothing limits them.
+pub(super) fn process_limit() -> Option<u64> {
+    let of_groups = task_limit().map(|limit| limit.tasks);
+    of_groups.into_iter().chain(user_limit()).min()
+}
+
+/// Returns how many processes the user of this process may have; `None` if that is not limited, as for root.
+pub(crate) fn user_limit() -> Option<u64> {
+    let (now, _) = getrlimit(Resource::RLIMIT_NPROC).ok()?;
+    let is_limited = !geteuid().is_root() && now != RLIM_INFINITY;
+    is_limited.then_some(now)
 }
 
 /// Returns the tightest limit among this process's control group and those above it; `None` if

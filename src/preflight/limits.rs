@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::resource::{Resource, getrlimit};
 
 use super::{Finding, Subject, ids};
 use crate::guard::{self, TaskLimit};
@@ -33,11 +33,8 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         found.push(files(load, hard));
     }
-    if !nix::unistd::geteuid().is_root()
-        && let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NPROC)
-        && soft != RLIM_INFINITY
-    {
-        found.push(processes(load, soft));
+    if let Some(limit) = guard::user_limit() {
+        found.push(processes(load, limit));
     }
     if let Some(limit) = guard::task_limit() {
         found.push(tasks(load, &limit));
