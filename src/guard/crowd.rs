@@ -109,7 +109,7 @@ impl Crowds {
             crowd.served = crowd.served.saturating_add(1);
             crowd.served - 1
         });
-        // Those that were withdrawn have got places, too.
+        // A limit, because withdrawn commands are counted, too.
         let later = (WAKE_COST / self.cores).saturating_mul(before);
         let turn = first.plus(later.min(WAKE_COST * PLACES_OF_CORE));
         Some(Place {
