@@ -116,8 +116,8 @@ impl Processes {
     }
 
     /// The same; with [`Stdio::Capture`], `sink` receives the output, too. If `withdrawn` ends while the
-    /// command waits for its instant, the command does not begin ([`SpawnError::Withdrawn`]). The guard
-    /// decides which of the two came first, and this returns what it decided.
+    /// command waits for its instant, the command does not begin ([`SpawnError::Withdrawn`]). Once the guard
+    /// has the order, it decides which of the two came first, and this returns what it decided.
     pub async fn spawn_unless(
         &self,
         mut spawn: Spawn,
