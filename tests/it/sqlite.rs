@@ -269,10 +269,9 @@ async fn directory_and_file_are_their_owners_alone() {
     let directory = tempfile::tempdir().unwrap();
     let made = directory.path().join("a/b");
     let path = made.join("db");
-    store_at(&path)
-        .claim(&bare(Duration::from_secs(1)))
-        .await
-        .unwrap();
+    // Kept until the end: the last connection removes its log and its index when it closes.
+    let store = store_at(&path);
+    store.claim(&bare(Duration::from_secs(1))).await.unwrap();
     let rights = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(rights(&made), 0o700);
     assert_eq!(rights(&directory.path().join("a")), 0o700);
@@ -280,6 +279,7 @@ async fn directory_and_file_are_their_owners_alone() {
     for more in ["db-wal", "db-shm"] {
         assert_eq!(rights(&made.join(more)), 0o600);
     }
+    drop(store);
 }
 
 #[tokio::test]
