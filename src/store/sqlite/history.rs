@@ -1,12 +1,12 @@
 //! The history of each job. It is capped, and equal skips in a row are one record.
 
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::context::WorkContext;
 use super::error::{RowKey, SqliteFailure};
 use super::rows::id_of;
 use crate::names::JobName;
-use crate::store::protocol::merge;
+use crate::store::protocol;
 use crate::store::{ErrorDetail, History, Lock, Record, Retention};
 use crate::time::Timestamp;
 
@@ -33,7 +33,7 @@ pub(super) fn append(
     // A record that cannot be read is not changed.
     if let Some((id, text)) = newest
         && let Ok(newest) = serde_json::from_str(&text)
-        && let Some(both) = merge(&newest, record, follows)
+        && let Some(both) = protocol::merge(&newest, record, follows)
     {
         work.db
             .prepare_cached("UPDATE records SET record = ? WHERE id = ?")?
@@ -78,33 +78,56 @@ fn trim(
     Ok(())
 }
 
-/// Deletes the record that the result of a run replaces: one that stands for the run, or one that calls its
-/// occurrence unknown.
+/// Deletes the records that the result of a run replaces ([`protocol::is_replaced_by`]). One that cannot be
+/// read is kept.
 pub(super) fn remove_replaced(
     work: &WorkContext<'_>,
     lock: &str,
-    record: &Record,
+    result: &Record,
 ) -> Result<(), SqliteFailure> {
-    let Some(run_id) = &record.run_id else {
-        return Ok(());
-    };
-    work.db
-        .prepare_cached(
-            "DELETE FROM records WHERE lock = ? AND job = ?
-                AND (json_extract(record, '$.run_id') = ?
-                        AND json_extract(record, '$.outcome') IN ('interrupted', 'unknown')
-                    OR json_extract(record, '$.run_id') IS NULL
-                        AND json_extract(record, '$.outcome') = 'unknown'
-                        AND json_extract(record, '$.until') IS NULL
-                        AND json_extract(record, '$.scheduled_at') = ?)",
-        )?
-        .execute(params![
-            lock,
-            record.job.as_str(),
-            run_id.as_str(),
-            record.scheduled_at.map(|at| at.to_string()),
-        ])?;
+    let mut select = work
+        .db
+        .prepare_cached("SELECT id, record FROM records WHERE lock = ? AND job = ?")?;
+    let mut rows = select.query([lock, result.job.as_str()])?;
+    let mut replaced: Vec<i64> = Vec::new();
+    while let Some(row) = rows.next()? {
+        if readable(row, 1)?.is_some_and(|known| protocol::is_replaced_by(&known, result)) {
+            replaced.push(row.get(0)?);
+        }
+    }
+    for id in replaced {
+        work.db
+            .prepare_cached("DELETE FROM records WHERE id = ?")?
+            .execute([id])?;
+    }
     Ok(())
+}
+
+/// Notes of each record whether it is a failure and when it was written, as [`append`] does, in a file of a version
+/// that did not. One that cannot be read is left as it is.
+pub(super) fn describe(db: &Connection) -> Result<(), rusqlite::Error> {
+    let mut select =
+        db.prepare("SELECT id, record FROM records WHERE id > ? ORDER BY id LIMIT 1")?;
+    let mut update =
+        db.prepare("UPDATE records SET failed = ?, at = coalesce(?, at) WHERE id = ?")?;
+    let mut newest = i64::MIN;
+    loop {
+        let next = select.query_row([newest], |row| Ok((row.get(0)?, readable(row, 1)?)));
+        let Some((id, record)) = next.optional()? else {
+            return Ok(());
+        };
+        newest = id;
+        if let Some(record) = record {
+            let finished_at = record.finished_at.map(Timestamp::millis);
+            update.execute(params![record.outcome.is_failure(), finished_at, id])?;
+        }
+    }
+}
+
+/// The record in a column, or `None` if it cannot be read.
+fn readable(row: &Row<'_>, column: usize) -> Result<Option<Record>, rusqlite::Error> {
+    let text = row.get_ref(column)?.as_str().ok();
+    Ok(text.and_then(|text| serde_json::from_str(text).ok()))
 }
 
 fn written(record: &Record) -> Result<String, SqliteFailure> {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::clock::TransactionTime;
 use super::context::{BUSY, WorkContext};
 use super::error::SqliteFailure;
-use super::rows;
+use super::{history, rows};
 use crate::store::StoreError;
 
 /// Identifies a file of cronlatch (`PRAGMA application_id`): `CrLt`.
@@ -129,11 +129,7 @@ ALTER TABLE jobs ADD COLUMN summary TEXT;
 -- Whether a record is a failure (1 or 0), and when it was written: UTC, ms.
 ALTER TABLE records ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE records ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
-UPDATE records SET
-    failed = CASE WHEN json_valid(record) THEN coalesce(json_extract(record, '$.outcome')
-        IN ('failed', 'timed_out', 'lease_lost', 'interrupted'), 0) ELSE 0 END,
-    at = 1000 * coalesce(CASE WHEN json_valid(record)
-        THEN strftime('%s', json_extract(record, '$.finished_at')) END, strftime('%s', 'now'));
+UPDATE records SET at = 1000 * strftime('%s', 'now'); -- `history::describe` follows
 CREATE INDEX failures ON records (id) WHERE failed = 1;
 CREATE INDEX failures_of_job ON records (lock, job, id) WHERE failed = 1;
 ",
@@ -172,12 +168,18 @@ pub(super) fn version() -> usize {
     STEPS.len()
 }
 
+/// The first version in which a record says whether it is a failure, and when it was written.
+const DESCRIBED_RECORDS: usize = 9;
+
 /// Takes the tables from one version to another.
 pub(super) fn migrate(db: &Connection, from: usize, to: usize) -> Result<(), rusqlite::Error> {
-    let steps = STEPS.iter().take(to).skip(from);
-    steps
-        .into_iter()
-        .try_for_each(|step| db.execute_batch(step))
+    for (version, step) in (1..).zip(STEPS).take(to).skip(from) {
+        db.execute_batch(step)?;
+        if version == DESCRIBED_RECORDS {
+            history::describe(db)?;
+        }
+    }
+    Ok(())
 }
 
 /// Marks a new file as one of cronlatch, of this version.
