@@ -399,6 +399,7 @@ mod tests {
         Spawn {
             run: RunId::new(),
             argv: vec!["true".into()],
+            inherited: Arc::default(),
             env: BTreeMap::new(),
             working_dir: None,
             user: None,

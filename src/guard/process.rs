@@ -2,9 +2,10 @@
 //! callers share.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -17,9 +18,11 @@ use crate::time::BootInstant;
 pub struct Spawn {
     /// The run it belongs to.
     pub run: RunId,
-    /// Program and arguments; the program is looked up in the `PATH` of `env` as a shell does.
+    /// Program and arguments; the program is looked up in the `PATH` of its environment as a shell does.
     pub argv: Vec<OsString>,
-    /// The whole environment.
+    /// The variables that it has in common with other commands.
+    pub inherited: Arc<BTreeMap<OsString, OsString>>,
+    /// The variables of its own. They replace inherited ones.
     pub env: BTreeMap<OsString, OsString>,
     /// Where it runs; `None`: where the daemon does.
     pub working_dir: Option<PathBuf>,
@@ -44,6 +47,16 @@ pub struct Spawn {
     pub grace: Duration,
     /// Where input and output go.
     pub stdio: Stdio,
+}
+
+impl Spawn {
+    /// The variables of its environment.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        let inherited = self.inherited.iter();
+        let inherited = inherited.filter(|(name, _)| !self.env.contains_key(*name));
+        let variables = inherited.chain(&self.env);
+        variables.map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
 }
 
 /// Whom a process runs as.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use super::sys;
 
 /// The variable in a job's environment that names its run.
-const MARKER: &str = "CRONLATCH_RUN_ID";
+pub(super) const MARKER: &str = "CRONLATCH_RUN_ID";
 
 /// The fields of `/proc/PID/stat` that the guard needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,13 +10,14 @@
 
 mod bytes;
 
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+use crate::guard::tree::MARKER;
 use crate::guard::{Credentials, EndedBy, Spawn, Status, Usage};
 use crate::time::BootInstant;
 use bytes::{ByteReader, Writer};
@@ -169,10 +170,10 @@ pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
         w.i32(group);
     });
     w.option(spawn.user.as_ref(), |w, user| {
-        w.u32(user.uid).u32(user.gid).len(user.groups.len());
-        for group in &user.groups {
+        w.u32(user.uid).u32(user.gid);
+        w.list(&user.groups, |w, group| {
             w.u32(*group);
-        }
+        });
     });
     w.option(spawn.umask, |w, umask| {
         w.u32(umask);
@@ -183,20 +184,16 @@ pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
     w.option(spawn.working_dir.as_ref(), |w, dir| {
         w.text(&[dir.as_os_str().as_bytes()]);
     });
-    w.len(spawn.argv.len());
-    for argument in &spawn.argv {
+    w.list(&spawn.argv, |w, argument| {
         w.text(&[argument.as_bytes()]);
-    }
-    let marker = OsString::from("CRONLATCH_RUN_ID");
-    let has_marker = spawn.env.contains_key(&marker);
-    w.len(spawn.env.len() + usize::from(!has_marker));
-    for (name, value) in &spawn.env {
+    });
+    // What strays out of the tree is recognised by it.
+    let marker = OsStr::new(MARKER);
+    let is_marked = spawn.variables().any(|(name, _)| name == marker);
+    let mark = (!is_marked).then_some((marker, OsStr::new(spawn.run.as_str())));
+    w.list(spawn.variables().chain(mark), |w, (name, value)| {
         w.text(&[name.as_bytes(), b"=", value.as_bytes()]);
-    }
-    if !has_marker {
-        // What strays out of the tree is recognised by it.
-        w.text(&[b"CRONLATCH_RUN_ID=", spawn.run.as_str().as_bytes()]);
-    }
+    });
     w.0
 }
 
@@ -439,7 +436,9 @@ impl GuardReply {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt as _;
+    use std::sync::Arc;
 
     use nix::sys::signal::Signal;
 
@@ -453,6 +452,7 @@ mod tests {
         let spawned = Spawn {
             run: run.clone(),
             argv: vec!["".into(), OsString::from_vec(vec![0xff])],
+            inherited: Arc::new(["A", "B"].map(|name| (name.into(), "other".into())).into()),
             env: [("A".into(), "b c".into())].into(),
             working_dir: Some("/x".into()),
             user: None,
@@ -475,8 +475,9 @@ mod tests {
         assert_eq!(command.dir, Some(c"/x"));
         assert_eq!(command.umask, Some(0o27));
         let marker = format!("CRONLATCH_RUN_ID={run}");
-        assert_eq!(command.env[0], c"A=b c");
-        assert_eq!(command.env[1].to_bytes(), marker.as_bytes());
+        assert_eq!(command.env[..2], [c"B=other", c"A=b c"]);
+        assert_eq!(command.env[2].to_bytes(), marker.as_bytes());
+        assert_eq!(command.env.len(), 3);
         for len in 0..packet.len() {
             let whole = match GuardRequest::read(&packet[..len]) {
                 Some(GuardRequest::Spawn(order)) => order.command().is_some(),

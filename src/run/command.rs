@@ -58,12 +58,12 @@ pub(super) async fn prepare(
 ) -> Result<Spawn, NotPrepared> {
     let found = look_up(&assignment.job).await?;
     let job = &assignment.job;
-    let mut env = JobEnvironment::clone(inherited);
-    env.extend(found.env);
-    env.extend(ours(assignment, attempt).into_iter().map(pair));
+    let mut env = found.env;
+    env.extend(ours(assignment, attempt));
     Ok(Spawn {
         run: assignment.run_id().clone(),
         argv: argv(&job.command),
+        inherited: Arc::clone(inherited),
         env,
         working_dir: job.process.working_dir.clone().or(found.home),
         user: found.credentials,
@@ -104,20 +104,19 @@ fn argv(command: &Command) -> Vec<OsString> {
 }
 
 /// The variables that cronlatch sets for a job.
-fn ours(assignment: &Assignment, attempt: u32) -> Vec<(String, String)> {
-    let mut ours = vec![
-        ("CRONLATCH_JOB", assignment.job.name.to_string()),
-        ("CRONLATCH_RUN_ID", assignment.run_id().to_string()),
-        ("CRONLATCH_ATTEMPT", attempt.to_string()),
-        ("CRONLATCH_HOST", assignment.host.to_string()),
-    ];
-    if let Some(at) = assignment.scheduled_at {
-        ours.push(("CRONLATCH_SCHEDULED_AT", at.to_string()));
-    }
-    if let Some(fence) = assignment.fence() {
-        ours.push(("CRONLATCH_FENCING_TOKEN", fence.to_string()));
-    }
-    ours.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+fn ours(assignment: &Assignment, attempt: u32) -> impl Iterator<Item = (OsString, OsString)> {
+    let at = assignment.scheduled_at.map(|at| at.to_string());
+    let fence = assignment.fence().map(|fence| fence.to_string());
+    [
+        ("CRONLATCH_JOB", Some(assignment.job.name.to_string())),
+        ("CRONLATCH_RUN_ID", Some(assignment.run_id().to_string())),
+        ("CRONLATCH_ATTEMPT", Some(attempt.to_string())),
+        ("CRONLATCH_HOST", Some(assignment.host.to_string())),
+        ("CRONLATCH_SCHEDULED_AT", at),
+        ("CRONLATCH_FENCING_TOKEN", fence),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.into(), value?.into())))
 }
 
 /// What a job's user and files come to.

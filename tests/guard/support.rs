@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::future::Future;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cronlatch::guard::{
@@ -56,6 +57,7 @@ pub(crate) fn command(argv: &[&str]) -> Spawn {
     Spawn {
         run: RunId::new(),
         argv: argv.iter().map(OsString::from).collect(),
+        inherited: Arc::default(),
         env: BTreeMap::from([("PATH".into(), path)]),
         working_dir: None,
         user: None,

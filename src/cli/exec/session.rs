@@ -176,6 +176,7 @@ impl ExecSession<'_> {
         Spawn {
             run: self.grant.run_id.clone(),
             argv: self.plan.argv.clone(),
+            inherited: Arc::default(),
             env: self.environment(host),
             working_dir: None,
             user: None,

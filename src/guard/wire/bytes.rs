@@ -50,6 +50,23 @@ impl Writer {
         self.u8(0)
     }
 
+    /// Writes how many items there are, and each of them.
+    pub(super) fn list<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T),
+    ) -> &mut Self {
+        let at = self.0.len();
+        self.u32(0);
+        let mut count: u32 = 0;
+        for item in items {
+            write(self, item);
+            count = count.saturating_add(1);
+        }
+        self.0[at..at + size_of::<u32>()].copy_from_slice(&count.to_ne_bytes());
+        self
+    }
+
     pub(super) fn option<T>(
         &mut self,
         value: Option<T>,
