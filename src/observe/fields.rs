@@ -1,6 +1,6 @@
 //! The fields of an event in the text log.
 
-use std::fmt::{self, Debug};
+use std::fmt::{self, Debug, Write as _};
 
 use tracing::field::Field;
 use tracing_subscriber::fmt::FormatFields;
@@ -21,14 +21,22 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
     if name.starts_with("log.") {
         return Ok(());
     }
-    let text = format!("{value:?}");
-    let text = plain_event(&text);
     match name.strip_prefix("r#").unwrap_or(name) {
-        "message" => writer.write_str(&text),
+        "message" => {}
         name if writer.has_ansi_escapes() => {
-            write!(writer, " \x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{text}")
+            write!(writer, " \x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?;
         }
-        name => write!(writer, " {name}={text}"),
+        name => write!(writer, " {name}=")?,
+    }
+    write!(PlainWriter(writer), "{value:?}")
+}
+
+/// Passes text on as [`plain_event`] shows it.
+struct PlainWriter<'a, W>(&'a mut W);
+
+impl<W: fmt::Write> fmt::Write for PlainWriter<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write_str(&plain_event(text))
     }
 }
 

@@ -5,6 +5,7 @@
 //! flood is slowed down rather than lost. After that, lines are dropped and counted until there is
 //! room again.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -46,15 +47,17 @@ impl Write for Stderr {
         // What a job or another program wrote may be in it. It must not look like another line.
         let text = String::from_utf8_lossy(line);
         let text = text.strip_suffix('\n').unwrap_or(&text);
-        let mut text = if self.colours {
+        let text = if self.colours {
             plain_but_colours(text)
         } else {
             plain_event(text)
-        }
-        .into_owned();
-        text.push('\n');
+        };
+        let shown = match line.strip_suffix(b"\n") {
+            Some(same) if same == text.as_bytes() => Cow::Borrowed(line),
+            _ => Cow::Owned([text.as_bytes(), b"\n"].concat()),
+        };
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-        state.line(end.as_fd(), text.as_bytes(), PATIENCE);
+        state.line(end.as_fd(), &shown, PATIENCE);
         Ok(line.len())
     }
 

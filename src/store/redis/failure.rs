@@ -163,7 +163,7 @@ impl RedisFailure {
     }
 
     /// Replaces the position of a key with the key, if a script named one.
-    pub(super) fn located(self, keys: &[String]) -> Self {
+    pub(super) fn located(self, keys: &[&str]) -> Self {
         let Some(About::Place(place)) = self.about else {
             return self;
         };

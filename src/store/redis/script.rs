@@ -81,10 +81,10 @@ fn text_of(parts: &[&str]) -> String {
 
 fn command(name: &str, script: &str, call: &Call) -> Cmd {
     let args = call.args();
-    let words = 3 + call.keys.len() + args.len();
+    let words = 3 + call.keys().len() + args.len();
     let mut command = Cmd::with_capacity(words, name.len() + script.len() + 20 + call.size());
-    command.arg(name).arg(script).arg(call.keys.len());
-    for key in &call.keys {
+    command.arg(name).arg(script).arg(call.keys().len());
+    for key in call.keys() {
         command.arg(key);
     }
     for arg in args {

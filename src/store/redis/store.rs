@@ -159,7 +159,7 @@ impl RedisStore {
         step: forget::ForgetStep,
     ) -> Result<Forgotten, StoreError> {
         let all_failures = self.route.all_failures();
-        let call = forget::call(self.prefix(), request, step, all_failures.as_deref());
+        let call = forget::call(self.prefix(), request, step, all_failures);
         let reply = self.run(&self.scripts.forget, call).await?;
         Ok(forget::read(reply)?)
     }

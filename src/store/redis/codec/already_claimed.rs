@@ -26,7 +26,7 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim) -> Option<Ca
     let earliest = due.not_before.minus(lead_of(due));
     let earliest = earliest.max(due.scheduled_at.minus(LEAD));
     let mut call = Call::default();
-    call.key(&keys.lock).key(keys.job(job));
+    call.key(&keys.lock()).key(&keys.job(job));
     call.arg(&due.scheduled_at.millis())
         .arg(&format_args!(" {}\n", due.fingerprint.0))
         .arg(&earliest.millis());

@@ -12,7 +12,7 @@ use crate::store::redis::failure::RedisFailure;
 pub(in crate::store::redis) fn call(prefix: &Prefix, attempt: &Attempt) -> Call {
     let keys = LockKeys::of(prefix, &attempt.lock);
     let mut call = Call::default();
-    call.key(keys.job(&attempt.job)).key(&keys.lock);
+    call.key(&keys.job(&attempt.job)).key(&keys.lock());
     call.arg(attempt.token.as_str()).arg(&attempt.attempt);
     call
 }

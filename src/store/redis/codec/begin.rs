@@ -11,10 +11,10 @@ use crate::store::redis::failure::RedisFailure;
 
 pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[Beginning]) -> Call {
     let mut call = Call::default();
-    call.key(keys::store(prefix));
+    call.key(&keys::store(prefix));
     for job in jobs {
         let keys = LockKeys::of(prefix, &job.lock);
-        call.key(keys.job(&job.job)).key(keys.lock);
+        call.key(&keys.job(&job.job)).key(&keys.lock());
         call.arg(&*job.fingerprint.0)
             .arg(&millis(job.ttl))
             .arg(&job.counts.at.millis())

@@ -1,53 +1,100 @@
 //! The keys and arguments of a call, and how single arguments are written. A script sees them as
 //! `KEYS` and `ARGV`.
 
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display, Write as _};
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The keys and arguments of a call. The arguments are one text, because a claim has more than twenty of
-/// them.
+/// The keys and arguments of a call.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::redis) struct Call {
-    pub(in crate::store::redis) keys: Vec<String>,
-    args: String,
-    /// Where each argument ends.
-    ends: Vec<usize>,
+    keys: Words,
+    args: Words,
 }
 
 impl Call {
-    pub(in crate::store::redis) fn key(&mut self, key: impl Into<String>) -> &mut Self {
-        self.keys.push(key.into());
+    pub(in crate::store::redis) fn key(&mut self, key: &(impl Display + ?Sized)) -> &mut Self {
+        self.keys.push(key);
         self
     }
 
     pub(in crate::store::redis) fn arg(&mut self, arg: &(impl Display + ?Sized)) -> &mut Self {
-        // Writing to a text cannot fail.
-        let _ = write!(self.args, "{arg}");
-        self.ends.push(self.args.len());
+        self.args.push(arg);
         self
+    }
+
+    /// Returns the keys in order.
+    pub(in crate::store::redis) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.keys.iter()
     }
 
     /// Returns the arguments in order.
     pub(in crate::store::redis) fn args(&self) -> impl ExactSizeIterator<Item = &str> {
-        let mut begin = 0;
-        self.ends.iter().map(move |end| {
-            let arg = &self.args[begin..*end];
-            begin = *end;
-            arg
-        })
+        self.args.iter()
+    }
+
+    /// Replaces each key that is equal to `from`.
+    pub(in crate::store::redis) fn replace_key(&mut self, from: &str, to: &str) {
+        let mut keys = Words::default();
+        for key in self.keys.iter() {
+            keys.push(if key == from { to } else { key });
+        }
+        self.keys = keys;
     }
 
     /// Returns how many bytes all keys and arguments have.
     pub(in crate::store::redis) fn size(&self) -> usize {
-        self.keys.iter().map(String::len).sum::<usize>() + self.args.len()
+        self.keys.text.len() + self.args.text.len()
     }
 }
 
-/// Writes an instant in milliseconds, or an empty text.
-pub(in crate::store::redis) fn optional(at: Option<Timestamp>) -> String {
-    at.map(|at| at.millis().to_string()).unwrap_or_default()
+/// Several texts in one, because a claim has more than twenty of them.
+#[derive(Debug, Clone, Default)]
+struct Words {
+    text: String,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+}
+
+impl Words {
+    fn push(&mut self, word: &(impl Display + ?Sized)) {
+        if self.ends.is_empty() {
+            // Room for what most calls have.
+            self.text.reserve(512);
+            self.ends.reserve(32);
+        }
+        // Writing to a text cannot fail.
+        let _ = write!(self.text, "{word}");
+        self.ends.push(self.text.len());
+    }
+
+    fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        let mut begin = 0;
+        self.ends.iter().map(move |end| {
+            let word = &self.text[begin..*end];
+            begin = *end;
+            word
+        })
+    }
+}
+
+/// An instant in milliseconds, or an empty text.
+pub(in crate::store::redis) fn optional_instant(at: Option<Timestamp>) -> impl Display {
+    optional(at.map(Timestamp::millis))
+}
+
+/// An argument, or an empty text.
+pub(in crate::store::redis) fn optional<T: Display>(arg: Option<T>) -> impl Display {
+    Optional(arg)
+}
+
+struct Optional<T>(Option<T>);
+
+impl<T: Display> Display for Optional<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|arg| arg.fmt(f))
+    }
 }
 
 /// Writes 1 or 0.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::call::{Call, flag, millis, optional};
+use super::call::{Call, flag, millis, optional_instant};
 use super::fields::{decided_beyond, pause, pauses};
-use super::keys::{self, LockKeys, job_keys};
-use super::record::{from_word, word};
+use super::keys::{self, Key, LockKeys, job_keys};
+use super::record::from_word;
 use super::reply::Items;
 use super::summary::retention;
 use crate::names::{Prefix, RunId};
@@ -24,18 +24,18 @@ pub(in crate::store::redis) fn call(
     prefix: &Prefix,
     claim: &Claim,
     longest: Duration,
-    all_failures: Option<&str>,
+    all_failures: Option<Key<'_>>,
 ) -> Call {
     let has_job = claim.what.job().is_some();
     let least = least_wait(has_job, longest);
     let longest = longest.max(counted(claim.ttl, has_job));
     let keys = LockKeys::of(prefix, &claim.lock);
     let mut call = Call::default();
-    call.key(&keys.lock)
-        .key(&keys.state)
-        .key(keys::store(prefix));
+    call.key(&keys.lock())
+        .key(&keys.state())
+        .key(&keys::store(prefix));
     if let Some(job) = claim.what.job() {
-        job_keys(&mut call, (&keys, job), all_failures);
+        job_keys(&mut call, (keys, job), all_failures);
     }
     call.arg(&flag(claim.lock.exclusive))
         .arg(claim.token.as_str())
@@ -64,7 +64,7 @@ pub(in crate::store::redis) fn call(
         } => {
             call.arg("occurrence")
                 .arg(&longest.as_millis())
-                .arg(&word(kind));
+                .arg(kind.word());
             occurrence(&mut call, due, *overlap, *keep);
         }
         ClaimTarget::Drops {
@@ -88,25 +88,23 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: Retention) {
     call.arg(&due.scheduled_at.millis())
         .arg(&due.not_before.millis())
         .arg(&due.deadline.millis())
-        .arg(&optional(due.prev))
-        .arg(&*due.fingerprint.0)
-        .arg(&match overlap {
-            Overlap::Skip => "skip".to_owned(),
-            Overlap::Wait => "wait".to_owned(),
-            Overlap::Queue { limit } => limit.to_string(),
-        });
-    let (late, newer) = match due.late {
-        Late::Miss => ("miss".to_owned(), None),
-        Late::Leave => ("leave".to_owned(), None),
-        Late::CatchUp { until, newer } => (until.millis().to_string(), newer),
+        .arg(&optional_instant(due.prev))
+        .arg(&*due.fingerprint.0);
+    match overlap {
+        Overlap::Skip => call.arg("skip"),
+        Overlap::Wait => call.arg("wait"),
+        Overlap::Queue { limit } => call.arg(&limit),
     };
-    call.arg(&late)
-        .arg(&optional(newer))
-        .arg(&due.rerun_window.as_millis())
+    match due.late {
+        Late::Miss => call.arg("miss").arg(""),
+        Late::Leave => call.arg("leave").arg(""),
+        Late::CatchUp { until, newer } => call.arg(&until.millis()).arg(&optional_instant(newer)),
+    };
+    call.arg(&due.rerun_window.as_millis())
         .arg(&due.max_reruns)
         .arg(&due.max_attempts)
         .arg(&retention(keep))
-        .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)))
+        .arg(&optional_instant(due.gap.as_ref().map(|gap| gap.if_last)))
         .arg(&lead_of(due).as_millis());
     if let Some(gap) = &due.gap {
         ranges(call, &gap.drop);
@@ -118,7 +116,7 @@ fn ranges(call: &mut Call, drops: &[DroppedRange]) {
         call.arg(&drop.range.from.millis())
             .arg(&drop.range.until.millis())
             .arg(&drop.range.count)
-            .arg(&word(drop.outcome))
+            .arg(drop.outcome.word())
             .arg(&drop.reason);
     }
 }

@@ -11,7 +11,7 @@ use crate::store::redis::failure::RedisFailure;
 
 pub(in crate::store::redis) fn call(prefix: &Prefix) -> Call {
     let mut call = Call::default();
-    call.key(keys::store(prefix));
+    call.key(&keys::store(prefix));
     call
 }
 

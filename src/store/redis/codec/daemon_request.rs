@@ -20,7 +20,7 @@ pub(in crate::store::redis) fn channel(prefix: &Prefix, host: &HostName) -> Stri
 
 fn request_call(prefix: &Prefix, order: &str) -> Call {
     let mut call = Call::default();
-    call.key(keys::requests(prefix)).arg(order);
+    call.key(&keys::requests(prefix)).arg(order);
     call
 }
 
@@ -98,7 +98,7 @@ pub(in crate::store::redis) fn list_read(value: Value) -> Result<Vec<FiledReques
 
 fn output_call(prefix: &Prefix, run: &RunId, number: u64) -> Call {
     let mut call = Call::default();
-    call.key(keys::output(prefix, run))
+    call.key(&keys::output(prefix, run))
         .arg(&number)
         .arg(&millis(OUTPUT_KEPT_FOR));
     call

@@ -1,6 +1,7 @@
 //! Fields that several replies contain. The scripts write them in the text forms of
 //! [`protocol`](crate::store::protocol).
 
+use super::keys::Key;
 use super::reply::Items;
 use crate::names::RunId;
 use crate::store::protocol::{
@@ -69,7 +70,7 @@ pub(in crate::store::redis) fn waiting(text: &str) -> Result<Vec<Head>, RedisFai
 }
 
 /// Logs that a key had a type that cronlatch does not write, and was replaced.
-pub(super) fn log_replaced(key: &str) {
+pub(super) fn log_replaced(key: Key<'_>) {
     tracing::warn!(
         "replaced the key {key}, which was of another type than cronlatch writes: another program \
          may use the same prefix. Look for its keys with `redis-cli --scan`, and give one of the two \

@@ -1,9 +1,11 @@
 //! `finish`: its call and its reply. The script is `scripts/finish.lua`.
 
+use std::borrow::Cow;
+
 use redis::Value;
 
 use super::call::{Call, flag};
-use super::keys::{self, LockKeys, job_keys};
+use super::keys::{self, Key, LockKeys, job_keys};
 use super::record::pairs;
 use super::reply::text;
 use super::summary::{line as summary_line, retention};
@@ -15,23 +17,23 @@ use crate::store::{Finish, FinishReply, Outcome, Record};
 pub(in crate::store::redis) fn call(
     prefix: &Prefix,
     finish: &Finish,
-    all_failures: Option<&str>,
+    all_failures: Option<Key<'_>>,
 ) -> Call {
     let keys = LockKeys::of(prefix, &finish.lock);
     let mut call = Call::default();
-    call.key(&keys.lock)
-        .key(&keys.state)
-        .key(keys::store(prefix));
+    call.key(&keys.lock())
+        .key(&keys.state())
+        .key(&keys::store(prefix));
     let job = finish
         .job
         .as_ref()
         .or(finish.record.as_ref().map(|record| &record.job));
     if let Some(job) = job {
-        job_keys(&mut call, (&keys, job), all_failures);
+        job_keys(&mut call, (keys, job), all_failures);
     }
     call.arg(&flag(finish.lock.exclusive))
         .arg(finish.token.as_str())
-        .arg(&keys.released)
+        .arg(&keys.released())
         .arg(&flag(finish.give_back))
         .arg(&retention(finish.keep))
         .arg(&flag(finish.record.is_some()));
@@ -47,7 +49,7 @@ pub(in crate::store::redis) fn call(
 
 /// Adds what the short way of the usual finish writes and compares (`ended.lua`): of a run of one occurrence
 /// that has succeeded its line of the summary and its instants, otherwise nothing.
-fn success(call: &mut Call, record: &Record, pairs: &[(&str, String)]) {
+fn success(call: &mut Call, record: &Record, pairs: &[(&str, Cow<'_, str>)]) {
     let is_usual = record.outcome == Outcome::Succeeded
         && record.run_id.is_some()
         && record.until.is_none()

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::call::{Call, flag};
-use super::keys::LockKeys;
+use super::keys::{Key, LockKeys};
 use super::reply::Items;
 use crate::names::Prefix;
 use crate::store::redis::failure::RedisFailure;
@@ -21,17 +21,17 @@ pub(in crate::store::redis) fn call(
     prefix: &Prefix,
     forget: &Forget,
     step: ForgetStep,
-    all_failures: Option<&str>,
+    all_failures: Option<Key<'_>>,
 ) -> Call {
     let keys = LockKeys::of(prefix, &forget.lock);
     let mut call = Call::default();
-    call.key(&keys.lock)
-        .key(&keys.state)
-        .key(keys.job(&forget.job))
-        .key(keys.runs(&forget.job))
-        .key(keys.failures(&forget.job));
+    call.key(&keys.lock())
+        .key(&keys.state())
+        .key(&keys.job(&forget.job))
+        .key(&keys.runs(&forget.job))
+        .key(&keys.failures(&forget.job));
     if let Some(all) = all_failures {
-        call.key(all);
+        call.key(&all);
     }
     call.arg(flag(forget.lock.exclusive))
         .arg(flag(forget.lock.key == LockKey::Named))

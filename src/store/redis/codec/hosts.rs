@@ -30,7 +30,7 @@ pub(in crate::store::redis) fn announce_call(
         some => millis(some),
     };
     let mut call = Call::default();
-    call.key(keys::hosts(prefix)).key(keys::store(prefix));
+    call.key(&keys::hosts(prefix)).key(&keys::store(prefix));
     call.arg(&info.host)
         .arg(&valid_for)
         .arg(&json)
@@ -48,7 +48,7 @@ pub(in crate::store::redis) fn announce_read(
         let (host, value) = (items.text()?, items.text()?);
         // The whole key was of another type.
         if host.is_empty() {
-            log_replaced(&keys::hosts(prefix));
+            log_replaced(keys::hosts(prefix));
             return Ok(());
         }
         tracing::warn!(
@@ -63,7 +63,7 @@ pub(in crate::store::redis) fn announce_read(
 
 pub(in crate::store::redis) fn call(prefix: &Prefix) -> Call {
     let mut call = Call::default();
-    call.key(keys::hosts(prefix));
+    call.key(&keys::hosts(prefix));
     call
 }
 

@@ -16,10 +16,10 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[(JobName, Lock)]) -
     let mut call = Call::default();
     for (job, lock) in jobs {
         let keys = LockKeys::of(prefix, lock);
-        call.key(&keys.lock)
-            .key(&keys.state)
-            .key(keys.job(job))
-            .key(keys.runs(job));
+        call.key(&keys.lock())
+            .key(&keys.state())
+            .key(&keys.job(job))
+            .key(&keys.runs(job));
         call.arg(&flag(lock.exclusive));
     }
     call

@@ -9,10 +9,10 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[Keeping]) -> Call {
     let mut call = Call::default();
     for kept in jobs {
         let keys = LockKeys::of(prefix, &kept.lock);
-        call.key(&keys.state)
-            .key(keys.job(&kept.job))
-            .key(keys.runs(&kept.job))
-            .key(keys.failures(&kept.job))
+        call.key(&keys.state())
+            .key(&keys.job(&kept.job))
+            .key(&keys.runs(&kept.job))
+            .key(&keys.failures(&kept.job))
             .arg(&millis(kept.span));
     }
     call

@@ -2,10 +2,10 @@
 
 use redis::Value;
 
-use super::call::{Call, flag, millis, optional};
+use super::call::{Call, flag, millis, optional_instant};
 use super::fields::{decided_beyond, fingerprints, pauses};
 use super::keys::{self, LockKeys};
-use super::record::{from_word, word};
+use super::record::from_word;
 use super::reply::Items;
 use super::summary;
 use crate::names::{JobName, Prefix, RunId, Token};
@@ -20,7 +20,9 @@ use crate::time::Timestamp;
 pub(in crate::store::redis) fn ledger_call(prefix: &Prefix, job: &JobName, lock: &Lock) -> Call {
     let keys = LockKeys::of(prefix, lock);
     let mut call = Call::default();
-    call.key(&keys.lock).key(&keys.state).key(keys.job(job));
+    call.key(&keys.lock())
+        .key(&keys.state())
+        .key(&keys.job(job));
     call.arg(&flag(lock.exclusive));
     call
 }
@@ -93,10 +95,10 @@ fn open(items: &mut Items) -> Result<Open, RedisFailure> {
 pub(in crate::store::redis) fn replace_call(prefix: &Prefix, replacement: &Replacement) -> Call {
     let keys = LockKeys::of(prefix, &replacement.lock);
     let mut call = Call::default();
-    call.key(&keys.lock)
-        .key(&keys.state)
-        .key(keys::store(prefix))
-        .key(keys.job(&replacement.job));
+    call.key(&keys.lock())
+        .key(&keys.state())
+        .key(&keys::store(prefix))
+        .key(&keys.job(&replacement.job));
     let expected = replacement.expected.as_ref();
     let expected = expected.map(|state| fields(prefix, state));
     let expected = expected.unwrap_or_default();
@@ -146,12 +148,12 @@ fn fields(prefix: &Prefix, state: &JobState) -> Vec<String> {
             open.run_id.to_string(),
             open.token.as_str().to_owned(),
             open.attempt.to_string(),
-            word(open.kind),
+            open.kind.word().to_owned(),
             open.fence.to_string(),
             open.started_at.millis().to_string(),
             open.host.clone(),
             terms_text(&open.terms),
-            optional(open.scheduled_at),
+            optional_instant(open.scheduled_at).to_string(),
         ]);
     }
     fields
@@ -159,7 +161,8 @@ fn fields(prefix: &Prefix, state: &JobState) -> Vec<String> {
 
 /// `NUMBER SINCE KEY`.
 fn moved_text(prefix: &Prefix, moved: &Moved) -> String {
-    let key = LockKeys::of(prefix, &moved.to.lock()).lock;
+    let lock = moved.to.lock();
+    let key = LockKeys::of(prefix, &lock).lock();
     format!("{} {} {key}", moved.number, moved.since)
 }
 

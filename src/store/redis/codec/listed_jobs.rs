@@ -29,7 +29,7 @@ pub(in crate::store::redis) fn keep_read(value: &Value) -> Result<bool, RedisFai
 
 pub(in crate::store::redis) fn read_call(prefix: &Prefix, list: &Fingerprint) -> Call {
     let mut call = Call::default();
-    call.key(keys::listed_jobs(prefix, list));
+    call.key(&keys::listed_jobs(prefix, list));
     call
 }
 

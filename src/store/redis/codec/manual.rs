@@ -29,7 +29,7 @@ pub(in crate::store::redis) fn forget_call(prefix: &Prefix, runs: &[RunId]) -> C
 
 pub(in crate::store::redis) fn list_call(prefix: &Prefix) -> Call {
     let mut call = Call::default();
-    call.key(keys::manual(prefix));
+    call.key(&keys::manual(prefix));
     call
 }
 

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::call::{Call, optional};
+use super::call::{Call, optional_instant};
 use super::keys::{self, LockKeys};
 use super::reply::Items;
 use crate::names::Prefix;
@@ -12,13 +12,15 @@ use crate::store::{PauseOrder, PauseReply, PauseRequest};
 pub(in crate::store::redis) fn call(prefix: &Prefix, request: &PauseRequest) -> Call {
     let keys = LockKeys::of(prefix, &request.lock);
     let mut call = Call::default();
-    call.key(&keys.lock)
-        .key(keys::store(prefix))
-        .key(keys.job(&request.job));
+    call.key(&keys.lock())
+        .key(&keys::store(prefix))
+        .key(&keys.job(&request.job));
     call.arg(&request.asked_at.millis()).arg(&request.by);
     match &request.order {
         PauseOrder::Resume => call.arg("resume"),
-        PauseOrder::Pause { until, reason } => call.arg("pause").arg(&optional(*until)).arg(reason),
+        PauseOrder::Pause { until, reason } => {
+            call.arg("pause").arg(&optional_instant(*until)).arg(reason)
+        }
     };
     call
 }

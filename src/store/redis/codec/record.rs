@@ -2,6 +2,8 @@
 //!
 //! The scripts write records too, so the names here are also in `scripts/history.lua`.
 
+use std::borrow::Cow;
+
 use redis::Value;
 
 use super::reply::{Items, text};
@@ -10,40 +12,39 @@ use crate::store::redis::failure::RedisFailure;
 use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, Kind, Outcome, Record, RunUsage};
 use crate::time::Timestamp;
 
-/// Returns the serde name of a [`Kind`] or an [`Outcome`].
-pub(in crate::store::redis) fn word<T: serde::Serialize>(value: T) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    }
-}
-
 pub(super) fn from_word<T: serde::de::DeserializeOwned>(word: &str) -> Result<T, RedisFailure> {
     serde_json::from_value(serde_json::Value::String(word.to_owned()))
         .map_err(|e| RedisFailure::corrupt(ErrorDetail::of(format!("a record holds {word:?}"), e)))
 }
 
 /// Returns the names and values of a record, without the fields that are `None`.
-pub(in crate::store::redis) fn pairs(record: &Record) -> Vec<(&'static str, String)> {
-    let millis = |at: Option<Timestamp>| at.map(|at| at.millis().to_string());
+pub(in crate::store::redis) fn pairs(record: &Record) -> Vec<(&'static str, Cow<'_, str>)> {
+    let number = |number: Option<i64>| number.map(|number| Cow::from(number.to_string()));
+    let millis = |at: Option<Timestamp>| number(at.map(Timestamp::millis));
     [
-        ("run_id", record.run_id.as_ref().map(ToString::to_string)),
-        ("kind", Some(word(record.kind))),
+        (
+            "run_id",
+            record.run_id.as_ref().map(|id| id.as_str().into()),
+        ),
+        ("kind", Some(record.kind.word().into())),
         ("scheduled_at", millis(record.scheduled_at)),
         ("until", millis(record.until)),
-        ("count", record.count.map(|n| n.to_string())),
+        ("count", record.count.map(|n| n.to_string().into())),
         ("started_at", millis(record.started_at)),
         ("finished_at", millis(record.finished_at)),
-        ("host", record.host.as_ref().map(ToString::to_string)),
-        ("outcome", Some(word(record.outcome))),
-        ("reason", record.reason.clone()),
-        ("by", record.by.clone()),
-        ("exit_code", record.exit_code.map(|n| n.to_string())),
-        ("signal", record.signal.map(|n| n.to_string())),
-        ("attempts", Some(record.attempts.to_string())),
-        ("fence", record.fence.map(|n| n.to_string())),
-        ("output_tail", record.output_tail.clone()),
-        ("usage", record.usage.map(usage_text)),
+        (
+            "host",
+            record.host.as_ref().map(|host| host.as_str().into()),
+        ),
+        ("outcome", Some(record.outcome.word().into())),
+        ("reason", record.reason.as_deref().map(Cow::from)),
+        ("by", record.by.as_deref().map(Cow::from)),
+        ("exit_code", number(record.exit_code.map(i64::from))),
+        ("signal", number(record.signal.map(i64::from))),
+        ("attempts", Some(record.attempts.to_string().into())),
+        ("fence", record.fence.map(|n| n.to_string().into())),
+        ("output_tail", record.output_tail.as_deref().map(Cow::from)),
+        ("usage", record.usage.map(|usage| usage_text(usage).into())),
     ]
     .into_iter()
     .filter_map(|(name, value)| value.map(|value| (name, value)))

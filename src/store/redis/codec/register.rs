@@ -13,12 +13,12 @@ use crate::store::{Head, Registered, Registration};
 
 pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[Registration]) -> Call {
     let mut call = Call::default();
-    call.key(keys::store(prefix));
+    call.key(&keys::store(prefix));
     for registration in jobs {
         let keys = LockKeys::of(prefix, &registration.lock);
-        call.key(&keys.lock)
-            .key(&keys.state)
-            .key(keys.job(&registration.job));
+        call.key(&keys.lock())
+            .key(&keys.state())
+            .key(&keys.job(&registration.job));
         call.arg(&flag(registration.lock.exclusive))
             .arg(&*registration.fingerprint.0)
             .arg(&millis(registration.ttl));

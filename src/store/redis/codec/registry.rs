@@ -15,7 +15,7 @@ use crate::store::{Entry, HostJobs, JobsRevision, Listing, Standing};
 pub(in crate::store::redis) fn listings_call(prefix: &Prefix, jobs: &[JobName]) -> Call {
     let mut call = Call::default();
     for job in jobs {
-        call.key(keys::listing(prefix, job));
+        call.key(&keys::listing(prefix, job));
     }
     call
 }
@@ -51,7 +51,7 @@ pub(in crate::store::redis) fn enlist_call(
     let mut call = Call::default();
     call.arg(host).arg(&millis(LISTED_FOR));
     for (job, entry) in entries {
-        call.key(keys::listing(prefix, job)).arg(&entry.text());
+        call.key(&keys::listing(prefix, job)).arg(&entry.text());
     }
     call
 }
@@ -70,7 +70,7 @@ pub(in crate::store::redis) fn enlist_read(
     while !items.is_empty() {
         let place = usize::try_from(items.integer()?).unwrap_or_default();
         if let Some((job, _)) = place.checked_sub(1).and_then(|at| entries.get(at)) {
-            log_replaced(&keys::listing(prefix, job));
+            log_replaced(keys::listing(prefix, job));
         }
     }
     Ok(())
@@ -78,7 +78,7 @@ pub(in crate::store::redis) fn enlist_read(
 
 pub(in crate::store::redis) fn unlist_call(prefix: &Prefix, job: &JobName) -> Call {
     let mut call = Call::default();
-    call.key(keys::listing(prefix, job));
+    call.key(&keys::listing(prefix, job));
     call
 }
 
@@ -99,7 +99,7 @@ pub(in crate::store::redis) fn unlisted_call(
     job: &JobName,
 ) -> Call {
     let mut call = Call::default();
-    call.key(keys::listed_by(prefix, host));
+    call.key(&keys::listed_by(prefix, host));
     call.arg(&millis(LISTED_FOR))
         .arg(&JobsRevision::new().0)
         .arg(job)
@@ -115,7 +115,7 @@ pub(in crate::store::redis) fn listed_call(
     entries: &[(JobName, Entry)],
 ) -> Call {
     let mut call = Call::default();
-    call.key(keys::listed_by(prefix, host))
+    call.key(&keys::listed_by(prefix, host))
         .arg(&millis(LISTED_FOR))
         .arg(&JobsRevision::new().0);
     for (job, entry) in entries {
@@ -142,7 +142,7 @@ pub(in crate::store::redis) fn listed_since_call(
     known: Option<&JobsRevision>,
 ) -> Call {
     let mut call = Call::default();
-    call.key(keys::listed_by(prefix, host))
+    call.key(&keys::listed_by(prefix, host))
         .arg(&millis(LISTED_FOR))
         .arg(known.map_or("", |known| &known.0));
     call
@@ -174,7 +174,7 @@ pub(in crate::store::redis) fn listed_since_read(
 fn listed_items(prefix: &Prefix, host: &HostName, value: Value) -> Result<Items, RedisFailure> {
     let mut items = Items::of(value)?;
     if items.integer()? == 1 {
-        log_replaced(&keys::listed_by(prefix, host));
+        log_replaced(keys::listed_by(prefix, host));
     }
     Ok(items)
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::call::{Call, flag, millis, optional};
+use super::call::{Call, flag, millis, optional_instant};
 use super::keys::{self, LockKeys};
-use super::record::word;
 use super::reply::text;
 use crate::ground::timing;
 use crate::names::Prefix;
@@ -18,11 +17,11 @@ use crate::store::{RenewReply, Renewal};
 
 pub(in crate::store::redis) fn call(prefix: &Prefix, renewals: &[Renewal]) -> Call {
     let mut call = Call::default();
-    call.key(keys::store(prefix));
+    call.key(&keys::store(prefix));
     call.arg(&longest_counted(renewals).as_millis());
     for renewal in renewals {
         let keys = LockKeys::of(prefix, &renewal.grant.lock);
-        call.key(keys.lock).key(keys.state);
+        call.key(&keys.lock()).key(&keys.state());
         call.arg(&flag(renewal.grant.lock.exclusive))
             .arg(renewal.grant.token.as_str())
             .arg(&millis(renewal.grant.ttl));
@@ -34,24 +33,24 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, renewals: &[Renewal]) -> Ca
 /// leases.
 pub(in crate::store::redis) fn reassert_call(prefix: &Prefix, renewals: &[&Renewal]) -> Call {
     let mut call = Call::default();
-    call.key(keys::store(prefix));
+    call.key(&keys::store(prefix));
     for renewal in renewals {
         let keys = LockKeys::of(prefix, &renewal.grant.lock);
-        call.key(&keys.lock).key(&keys.state);
+        call.key(&keys.lock()).key(&keys.state());
         call.arg(&flag(renewal.grant.lock.exclusive))
             .arg(renewal.grant.token.as_str())
             .arg(&millis(renewal.grant.ttl))
             .arg(&renewal.grant.fence)
             .arg(&renewal.grant.run_id);
         if let Some(run) = &renewal.run {
-            call.key(keys.job(&run.job)).key(keys.runs(&run.job));
-            call.arg(&word(run.kind))
-                .arg(&optional(run.scheduled_at))
+            call.key(&keys.job(&run.job)).key(&keys.runs(&run.job));
+            call.arg(run.kind.word())
+                .arg(&optional_instant(run.scheduled_at))
                 .arg(&run.attempt)
                 .arg(&run.started_at.millis())
                 .arg(&terms_text(&run.terms));
         } else {
-            call.key(&keys.state).key(&keys.state);
+            call.key(&keys.state()).key(&keys.state());
             call.arg("").arg("").arg("").arg("").arg("");
         }
     }

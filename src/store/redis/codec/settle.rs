@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::call::{Call, flag};
-use super::keys::{self, LockKeys};
+use super::keys::{self, Key, LockKeys};
 use super::reply::integer;
 use super::summary::retention;
 use crate::names::Prefix;
@@ -14,18 +14,18 @@ use crate::store::redis::failure::RedisFailure;
 pub(in crate::store::redis) fn call(
     prefix: &Prefix,
     settle: &Settle,
-    all_failures: Option<&str>,
+    all_failures: Option<Key<'_>>,
 ) -> Call {
     let keys = LockKeys::of(prefix, &settle.lock);
     let mut call = Call::default();
-    call.key(&keys.lock)
-        .key(&keys.state)
-        .key(keys.job(&settle.job))
-        .key(keys.runs(&settle.job))
-        .key(keys::store(prefix))
-        .key(keys.failures(&settle.job));
+    call.key(&keys.lock())
+        .key(&keys.state())
+        .key(&keys.job(&settle.job))
+        .key(&keys.runs(&settle.job))
+        .key(&keys::store(prefix))
+        .key(&keys.failures(&settle.job));
     if let Some(all) = all_failures {
-        call.key(all);
+        call.key(&all);
     }
     call.arg(&flag(settle.lock.exclusive))
         .arg(&settle.run_id)

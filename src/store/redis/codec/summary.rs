@@ -1,5 +1,8 @@
 //! The summary of a job as the scripts keep it (`scripts/summary.lua`).
 
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+
 use super::record::{blank, pairs, set};
 use crate::names::{JobName, RunId};
 use crate::store::{Outcome, RecentOutcome, Record, Retention, Summary};
@@ -17,13 +20,21 @@ const LETTERS: [(Outcome, &str); 9] = [
 ];
 
 /// `RECORDS FAILURES AGE`, the age in milliseconds.
-pub(in crate::store::redis) fn retention(keep: Retention) -> String {
-    format!(
-        "{} {} {}",
-        keep.records,
-        keep.failures,
-        keep.age.as_millis()
-    )
+pub(in crate::store::redis) fn retention(keep: Retention) -> impl Display {
+    RetentionWords(keep)
+}
+
+struct RetentionWords(Retention);
+
+impl Display for RetentionWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Retention {
+            records,
+            failures,
+            age,
+        } = self.0;
+        write!(f, "{records} {failures} {}", age.as_millis())
+    }
 }
 
 /// Returns the text of a summary; empty without any record.
@@ -45,11 +56,12 @@ pub(in crate::store::redis) fn text(summary: &Summary) -> String {
 
 /// Returns the line of a record without its tag. It has no output and no use of resources, as the rules
 /// demand (`protocol::summarize`).
-pub(super) fn line(pairs: &[(&str, String)]) -> String {
-    let mut line = String::new();
+pub(super) fn line(pairs: &[(&str, Cow<'_, str>)]) -> String {
+    let mut line = String::with_capacity(256);
     for (name, value) in pairs {
         if is_kept(name) {
-            line.extend(["\t", *name, "=", &escaped(value)]);
+            line.extend(["\t", *name, "="]);
+            escape(value, &mut line);
         }
     }
     line.push('\n');
@@ -112,18 +124,20 @@ fn record<'a>(job: &JobName, fields: impl Iterator<Item = &'a str>) -> Option<Re
     Some(record)
 }
 
-fn escaped(value: &str) -> String {
-    let mut text = String::with_capacity(value.len());
-    for character in value.chars() {
-        match character {
-            '%' => text += "%25",
-            '\t' => text += "%09",
-            '\n' => text += "%0A",
-            '\r' => text += "%0D",
-            other => text.push(other),
-        }
+/// Writes a value so that it contains no separator.
+fn escape(value: &str, line: &mut String) {
+    let mut rest = value;
+    while let Some(at) = rest.find(['%', '\t', '\n', '\r']) {
+        line.push_str(&rest[..at]);
+        line.push_str(match rest.as_bytes()[at] {
+            b'%' => "%25",
+            b'\t' => "%09",
+            b'\n' => "%0A",
+            _ => "%0D",
+        });
+        rest = &rest[at + 1..];
     }
-    text
+    line.push_str(rest);
 }
 
 fn unescaped(value: &str) -> String {

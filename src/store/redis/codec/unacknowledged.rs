@@ -37,7 +37,10 @@ pub(in crate::store::redis) fn clear_call(
 ) -> Option<Call> {
     // As described in claim.lua.
     let is_noted = matches!(reply, Value::Array(items) if items.len() > 5);
-    let mut call = job_call(prefix, claim).filter(|_| is_noted)?;
+    if !is_noted {
+        return None;
+    }
+    let mut call = job_call(prefix, claim)?;
     call.arg("");
     Some(call)
 }
@@ -46,7 +49,7 @@ fn job_call(prefix: &Prefix, claim: &Claim) -> Option<Call> {
     let job = claim.what.job()?;
     let keys = LockKeys::of(prefix, &claim.lock);
     let mut call = Call::default();
-    call.key(keys.job(job)).key(keys.runs(job));
+    call.key(&keys.job(job)).key(&keys.runs(job));
     Some(call)
 }
 

@@ -24,15 +24,15 @@ impl QuorumNode {
     ) -> Result<bool, StoreError> {
         let keys = LockKeys::of(self.store.prefix(), lock);
         let mut call = Call::default();
-        call.key(keys.job(job))
-            .key(keys.runs(job))
-            .key(keys.failures(job));
+        call.key(&keys.job(job))
+            .key(&keys.runs(job))
+            .key(&keys.failures(job));
         call.arg(lacks)
             .arg(&newest.map(|id| id.to_string()).unwrap_or_default())
             .arg(&u8::from(whole.is_some()));
         for HistoryEntry { id, ballot, record } in whole.into_iter().flatten() {
             let mut fields = pairs(record);
-            fields.extend(ballot.map(|number| (BALLOT, number.to_string())));
+            fields.extend(ballot.map(|number| (BALLOT, number.to_string().into())));
             call.arg(&id.to_string()).arg(&fields.len());
             for (name, value) in fields {
                 call.arg(name).arg(&value);

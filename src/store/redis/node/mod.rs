@@ -26,9 +26,9 @@ pub use self::message::{
 use self::prepare_reply::read_view;
 pub(in crate::store) use self::standing::{LedgerPresence, NodeState};
 use super::RESPONSE_TIMEOUT;
-use super::codec::call::{Call, flag, millis};
+use super::codec::call::{Call, flag, millis, optional};
 use super::codec::history::{StreamEntries, StreamEntry};
-use super::codec::keys::{self, LockKeys, job_keys};
+use super::codec::keys::{self, Key, LockKeys, job_keys};
 use super::codec::record::pairs;
 use super::codec::reply::{Items, integer};
 use super::codec::summary::retention;
@@ -64,7 +64,7 @@ impl QuorumNode {
         self.link.settings().shown()
     }
 
-    fn marker(&self) -> String {
+    fn marker(&self) -> Key<'_> {
         keys::node(self.store.prefix())
     }
 
@@ -79,9 +79,11 @@ impl QuorumNode {
     ) -> Result<PrepareReply, StoreError> {
         let keys = LockKeys::of(self.store.prefix(), &target.lock);
         let mut call = Call::default();
-        call.key(&keys.lock).key(&keys.state).key(self.marker());
+        call.key(&keys.lock())
+            .key(&keys.state())
+            .key(&self.marker());
         if let Some(job) = &target.job {
-            call.key(keys.job(job));
+            call.key(&keys.job(job));
         }
         call.arg(&flag(target.lock.exclusive))
             .arg(&match mode {
@@ -99,9 +101,10 @@ impl QuorumNode {
         let reply = self.link.run(&self.scripts.prepare, &call, timeout);
         let blamed_key = match &target.job {
             Some(job) => keys.job(job),
-            None => keys.state.clone(),
+            None => keys.state(),
         };
-        Ok(read_view(reply.await?).map_err(|failure| failure.attributed_to(&blamed_key))?)
+        Ok(read_view(reply.await?)
+            .map_err(|failure| failure.attributed_to(&blamed_key.to_string()))?)
     }
 
     pub async fn accept(
@@ -136,18 +139,20 @@ impl QuorumNode {
         let keys = LockKeys::of(self.store.prefix(), &target.lock);
         let all_failures = keys::all_failures(self.store.prefix());
         let mut call = Call::default();
-        call.key(&keys.lock).key(&keys.state).key(self.marker());
+        call.key(&keys.lock())
+            .key(&keys.state())
+            .key(&self.marker());
         if let Some(job) = &target.job {
-            job_keys(&mut call, (&keys, job), Some(&all_failures));
+            job_keys(&mut call, (keys, job), Some(all_failures));
         }
         let lock = &proposal.lock;
         // The numbers are those of ARGV in accept.lua.
         call.arg(&flag(target.lock.exclusive)) // 1
             .arg(&proposal.ballot.number) // 2
             .arg(&proposal.ballot.id) // 3
-            .arg(&keys.released) // 4
+            .arg(&keys.released()) // 4
             .arg(&flag(proposal.released)) // 5
-            .arg(&proposal.keep.map(retention).unwrap_or_default()) // 6
+            .arg(&optional(proposal.keep.map(retention))) // 6
             .arg(&lock.fence) // 7
             .arg(lock.token.as_ref().map_or("", Token::as_str)) // 8
             .arg(lock.run_id.as_ref().map_or("", RunId::as_str)) // 9
@@ -166,10 +171,10 @@ impl QuorumNode {
         for proposed in &proposal.records {
             let mut fields = pairs(&proposed.record);
             if let Some(follows) = proposed.follows {
-                fields.push(("follows", follows.millis().to_string()));
+                fields.push(("follows", follows.millis().to_string().into()));
             }
             if proposed.replaces {
-                fields.push(("replaces", "1".to_owned()));
+                fields.push(("replaces", "1".into()));
             }
             call.arg(&fields.len());
             for (name, value) in fields {
@@ -188,12 +193,12 @@ impl QuorumNode {
     ) -> Result<(), StoreError> {
         let keys = LockKeys::of(self.store.prefix(), lock);
         let mut call = Call::default();
-        call.key(&keys.lock).key(&keys.state);
+        call.key(&keys.lock()).key(&keys.state());
         call.arg(&flag(lock.exclusive))
             .arg(&ballot.number)
             .arg(&ballot.id)
             .arg(token.as_str())
-            .arg(&keys.released);
+            .arg(&keys.released());
         self.link
             .run(&self.scripts.withdraw, &call, RESPONSE_TIMEOUT)
             .await?;
@@ -212,13 +217,13 @@ impl QuorumNode {
         let mut replies = Vec::with_capacity(renewals.len());
         for batch in renewals.chunks(BATCH) {
             let mut call = Call::default();
-            call.key(self.marker());
+            call.key(&self.marker());
             call.arg(&longest.listed.as_millis())
                 .arg(&flag(restore_all))
                 .arg(&longest.elsewhere.as_millis());
             for renewal in batch {
                 let keys = LockKeys::of(self.store.prefix(), &renewal.grant.lock);
-                call.key(keys.lock).key(keys.state);
+                call.key(&keys.lock()).key(&keys.state());
                 call.arg(&flag(renewal.grant.lock.exclusive))
                     .arg(renewal.grant.token.as_str())
                     .arg(&millis(renewal.grant.ttl));
@@ -238,9 +243,9 @@ impl QuorumNode {
         limit: usize,
     ) -> Result<(Vec<HistoryEntry>, Vec<KeyFault>), StoreError> {
         let keys = LockKeys::of(self.store.prefix(), lock);
-        let runs = self.store.stream(&keys.runs(job), Some(job), limit).await?;
+        let runs = self.store.stream(keys.runs(job), Some(job), limit).await?;
         let failures = keys.failures(job);
-        let failures = self.store.stream(&failures, Some(job), limit).await?;
+        let failures = self.store.stream(failures, Some(job), limit).await?;
         Ok(into_history(codec::history::merged(runs, failures, limit)))
     }
 
@@ -250,14 +255,15 @@ impl QuorumNode {
         limit: usize,
     ) -> Result<(Vec<HistoryEntry>, Vec<KeyFault>), StoreError> {
         let all = keys::all_failures(self.store.prefix());
-        Ok(into_history(self.store.stream(&all, None, limit).await?))
+        Ok(into_history(self.store.stream(all, None, limit).await?))
     }
 
     /// Counts the keys that begin with our prefix, except the markers.
     pub(in crate::store) async fn count_keys(&self) -> Result<u64, StoreError> {
         let mut command = redis::cmd("EXISTS");
         let store = keys::store(self.store.prefix());
-        command.arg(self.marker()).arg(store);
+        let markers = [self.marker(), store].map(|marker| marker.to_string());
+        command.arg(&markers);
         let markers = integer(&self.link.send(&command).await?)?;
         let count = self.link.count_keys().await?;
         Ok(count.saturating_sub(u64::try_from(markers).unwrap_or(0)))
@@ -266,7 +272,7 @@ impl QuorumNode {
     /// Marks the node as new and empty.
     pub async fn declare_new(&self) -> Result<(), StoreError> {
         let mut call = Call::default();
-        call.key(self.marker());
+        call.key(&self.marker());
         self.link
             .run(&self.scripts.declare, &call, RESPONSE_TIMEOUT)
             .await?;

@@ -91,10 +91,10 @@ impl QuorumNode {
         longest: Duration,
     ) -> Result<NodeState, StoreError> {
         let mut call = Call::default();
-        call.key(self.marker()).arg(&longest.as_millis());
+        call.key(&self.marker()).arg(&longest.as_millis());
         for (job, lock) in jobs {
             let keys = LockKeys::of(self.store.prefix(), lock);
-            call.key(&keys.state).key(keys.job(job));
+            call.key(&keys.state()).key(&keys.job(job));
         }
         let (sent, began) = (Timestamp::now(), BootInstant::now());
         let reply = self

@@ -21,6 +21,7 @@ pub(crate) use self::cluster::{Layout, layout_of};
 pub(crate) use self::sentinel::master_of;
 pub(super) use self::single::ServerRoute;
 use super::codec::call::Call;
+use super::codec::keys::Key;
 use super::conn::link::{ConnectionHandle, Link};
 use super::conn::pubsub::PubSubEndpoints;
 use super::failure::RedisFailure;
@@ -81,7 +82,7 @@ pub(super) trait Route: PubSubEndpoints {
     async fn servers(&self) -> Result<Vec<Arc<Link>>, RedisFailure>;
 
     /// The key of the failures of all jobs, or `None` if the jobs lie on several servers.
-    fn all_failures(&self) -> Option<String>;
+    fn all_failures(&self) -> Option<Key<'_>>;
 
     /// The marker whose format counts for what only reads.
     fn format_marker(&self) -> String;

@@ -11,7 +11,7 @@ use super::sentinel::Sentinels;
 use super::{Batching, ReplyOrigin, Route, ScriptReply};
 use crate::names::Prefix;
 use crate::store::redis::codec::call::Call;
-use crate::store::redis::codec::keys;
+use crate::store::redis::codec::keys::{self, Key};
 use crate::store::redis::conn::barrier::Trace;
 use crate::store::redis::conn::hello::Part;
 use crate::store::redis::conn::link::{Link, ServerSource};
@@ -97,7 +97,7 @@ impl Route for ServerRoute {
         origin.connection.replicated(Trace::Message, limit).await
     }
 
-    fn all_failures(&self) -> Option<String> {
+    fn all_failures(&self) -> Option<Key<'_>> {
         Some(keys::all_failures(self.prefix()))
     }
 
@@ -119,11 +119,11 @@ impl Route for ServerRoute {
     }
 
     fn format_marker(&self) -> String {
-        keys::store(self.prefix())
+        keys::store(self.prefix()).to_string()
     }
 
     fn markers(&self) -> Vec<String> {
-        vec![keys::store(self.prefix())]
+        vec![self.format_marker()]
     }
 
     fn registered(&self, _: &[Registration]) {}

@@ -17,12 +17,7 @@ impl RedisStore {
         claim: &Claim,
     ) -> Result<ClaimReply, StoreError> {
         let all_failures = self.route.all_failures();
-        let call = claim::call(
-            self.prefix(),
-            claim,
-            self.longest(),
-            all_failures.as_deref(),
-        );
+        let call = claim::call(self.prefix(), claim, self.longest(), all_failures);
         let script = &self.scripts.claim;
         let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
         let received = BootInstant::now();
@@ -54,7 +49,7 @@ impl RedisStore {
         let note = unacknowledged::note_call(self.prefix(), claim, &failure);
         self.note(note).await;
         let all_failures = self.route.all_failures();
-        let call = finish::call(self.prefix(), &finish, all_failures.as_deref());
+        let call = finish::call(self.prefix(), &finish, all_failures);
         self.run(&self.scripts.finish, call).await?;
         Ok(waits)
     }

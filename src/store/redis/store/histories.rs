@@ -3,7 +3,7 @@
 use super::RedisStore;
 use crate::names::JobName;
 use crate::store::redis::codec::history::{self, StreamEntries};
-use crate::store::redis::codec::keys::LockKeys;
+use crate::store::redis::codec::keys::{Key, LockKeys};
 use crate::store::{History, Lock, StoreError};
 
 impl RedisStore {
@@ -19,8 +19,8 @@ impl RedisStore {
         }
         let keys = LockKeys::of(self.prefix(), lock);
         // In this order: a failure that is removed from the first meanwhile is in the second.
-        let runs = self.stream(&keys.runs(job), Some(job), limit).await?;
-        let failures = match self.stream(&keys.failures(job), Some(job), limit).await {
+        let runs = self.stream(keys.runs(job), Some(job), limit).await?;
+        let failures = match self.stream(keys.failures(job), Some(job), limit).await {
             Err(StoreError::Key(fault)) => StreamEntries {
                 unreadable: vec![fault],
                 ..StreamEntries::default()
@@ -40,12 +40,12 @@ impl RedisStore {
             return Ok(History::default());
         }
         if let Some(all) = self.route.all_failures() {
-            return Ok(self.stream(&all, None, limit).await?.into());
+            return Ok(self.stream(all, None, limit).await?.into());
         }
         let mut found = StreamEntries::default();
         for (job, lock) in jobs {
             let failures = LockKeys::of(self.prefix(), lock).failures(job);
-            let failures = self.stream(&failures, Some(job), limit).await?;
+            let failures = self.stream(failures, Some(job), limit).await?;
             found = history::merged(found, failures, limit);
         }
         Ok(found.into())
@@ -54,11 +54,12 @@ impl RedisStore {
     /// Reads the newest records of a stream.
     pub(in crate::store::redis) async fn stream(
         &self,
-        key: &str,
+        key: Key<'_>,
         job: Option<&JobName>,
         limit: usize,
     ) -> Result<StreamEntries, StoreError> {
         self.check_format().await?;
+        let key = &key.to_string();
         let (mut all, mut after) = (StreamEntries::default(), None);
         let mut left = limit;
         while left > 0 {

@@ -63,7 +63,7 @@ impl Store for RedisStore {
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
         follow(finish, |finish| async move {
             let all_failures = self.route.all_failures();
-            let call = finish::call(self.prefix(), &finish, all_failures.as_deref());
+            let call = finish::call(self.prefix(), &finish, all_failures);
             let reply = self.run(&self.scripts.finish, call).await?;
             Ok(finish::read(self.prefix(), reply)?)
         })
@@ -72,7 +72,7 @@ impl Store for RedisStore {
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
         let all_failures = self.route.all_failures();
-        let call = settle::call(self.prefix(), settle, all_failures.as_deref());
+        let call = settle::call(self.prefix(), settle, all_failures);
         let reply = self.run(&self.scripts.settle, call).await?;
         Ok(settle::read(&reply)?)
     }
@@ -265,7 +265,9 @@ impl Store for RedisStore {
 
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
         let keys = LockKeys::of(self.prefix(), lock);
-        self.listener.wait(&keys.released, limit).await;
+        self.listener
+            .wait(&keys.released().to_string(), limit)
+            .await;
         Ok(())
     }
 

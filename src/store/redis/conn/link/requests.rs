@@ -48,7 +48,9 @@ impl Link {
             reply => reply,
         };
         match reply {
-            Err(failure) => Err(self.with_cause(failure, &call.keys).await),
+            Err(failure) => Err(self
+                .with_cause(failure, &call.keys().collect::<Vec<_>>())
+                .await),
             reply => reply,
         }
     }
@@ -123,7 +125,7 @@ impl Link {
     /// A server that denies a script access to its keys does not name the key. Therefore each key is
     /// tried with a script that does nothing. If the marker of the store is denied, or no key is, the
     /// failure affects every job.
-    async fn with_cause(self: &Arc<Self>, failure: RedisFailure, keys: &[String]) -> RedisFailure {
+    async fn with_cause(self: &Arc<Self>, failure: RedisFailure, keys: &[&str]) -> RedisFailure {
         if !failure.may_deny_a_key() {
             return failure.located(keys);
         }
@@ -154,7 +156,7 @@ impl Link {
         match self.ask(command.clone(), RESPONSE_TIMEOUT).await {
             Ok(reply) => Ok(reply.value),
             Err(failure) => {
-                let failure = self.with_cause(failure, &[key.to_owned()]).await;
+                let failure = self.with_cause(failure, &[key]).await;
                 Err(failure.attributed_to(key))
             }
         }

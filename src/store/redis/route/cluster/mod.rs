@@ -22,7 +22,7 @@ use self::slot_watcher::SlotWatcher;
 use super::{Batching, ReplyOrigin, Route, ScriptReply};
 use crate::names::Prefix;
 use crate::store::redis::codec::call::Call;
-use crate::store::redis::codec::keys::{self, LockKeys};
+use crate::store::redis::codec::keys::{self, Key, LockKeys};
 use crate::store::redis::conn::hello::Part;
 use crate::store::redis::conn::link::Link;
 use crate::store::redis::conn::pubsub::{Endpoints, PubSubEndpoints};
@@ -100,7 +100,7 @@ impl Route for ClusterRoute {
             .await
     }
 
-    fn all_failures(&self) -> Option<String> {
+    fn all_failures(&self) -> Option<Key<'_>> {
         None
     }
 
@@ -109,7 +109,7 @@ impl Route for ClusterRoute {
     }
 
     fn shard(&self, lock: &Lock) -> u64 {
-        let slot = slot::of(&LockKeys::of(self.prefix(), lock).state);
+        let slot = slot::of(&LockKeys::of(self.prefix(), lock).state().to_string());
         self.router.shard(slot)
     }
 
@@ -125,7 +125,7 @@ impl Route for ClusterRoute {
 
     /// That of the slot in which the hosts announce themselves.
     fn format_marker(&self) -> String {
-        let hosts = keys::hosts(self.prefix());
+        let hosts = keys::hosts(self.prefix()).to_string();
         slot::marker(self.prefix(), slot::of(&hosts))
     }
 

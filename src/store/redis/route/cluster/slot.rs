@@ -60,22 +60,16 @@ pub(super) fn marker(prefix: &Prefix, slot: u16) -> String {
 /// Returns the slot of a call's keys, and replaces the marker of a single server in the call with the
 /// marker of this slot. A call without keys goes to the slot where the hosts announce themselves.
 pub(super) fn settle(prefix: &Prefix, call: &mut Call) -> Result<u16, RedisFailure> {
-    let single = keys::store(prefix);
-    let mut slots = call
-        .keys
-        .iter()
-        .filter(|key| **key != single)
-        .map(|key| of(key));
-    let slot = slots.next().unwrap_or_else(|| of(&keys::hosts(prefix)));
+    let single = keys::store(prefix).to_string();
+    let mut slots = call.keys().filter(|key| *key != single).map(of);
+    let slot = slots.next();
+    let slot = slot.unwrap_or_else(|| of(&keys::hosts(prefix).to_string()));
     if slots.any(|other| other != slot) {
-        let key = call.keys.first().map_or("", String::as_str);
+        let key = call.keys().next().unwrap_or_default();
         return Err(RedisFailure::refused(keys::spread(key)));
     }
-    for key in &mut call.keys {
-        if *key == single {
-            *key = marker(prefix, slot);
-        }
-    }
+    drop(slots);
+    call.replace_key(&single, &marker(prefix, slot));
     Ok(slot)
 }
 
@@ -111,6 +105,6 @@ mod tests {
         call.key("p:{l}:lock").key("p:{l}:state").key("p:store");
         let slot = settle(&prefix, &mut call).expect("one slot");
         assert_eq!(slot, of("l"));
-        assert!(call.keys.iter().all(|key| of(key) == slot), "{call:?}");
+        assert!(call.keys().all(|key| of(key) == slot), "{call:?}");
     }
 }

@@ -57,7 +57,7 @@ impl SlotWatcher {
     pub(super) fn remember(&self, router: &Arc<Router>, jobs: &[Registration]) {
         let mut watched = lock(&self.watched);
         for job in jobs {
-            let slot = slot::of(&LockKeys::of(router.prefix(), &job.lock).state);
+            let slot = slot::of(&LockKeys::of(router.prefix(), &job.lock).state().to_string());
             let connection = router.connection_of(slot);
             let job = job.clone();
             watched.slots.insert(slot, WatchedSlot { job, connection });
