@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use super::clock::TransactionTime;
 use super::context::{BUSY, WorkContext};
+use super::history;
 use super::lifetimes;
 use super::operations;
 use super::rows;
@@ -18,7 +19,7 @@ use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DaemonRequest, Filed, Finish, Grant, IfPaused, Intervention,
-    Keeping, Lock, LockId, RenewReply, RequestOrder, Returned, Seen, Store as _,
+    Keeping, Kind, Lock, LockId, Outcome, Record, RenewReply, RequestOrder, Returned, Seen, Store as _,
 };
 use crate::time::BootInstant;
 
@@ -111,6 +112,28 @@ fn a_restart_of_the_machine_ends_all_leases() {
     assert_eq!(renewed, [RenewReply::Absent]);
     let reply = operations::claim(&restarted, &claim("b")).expect("an answer");
     assert!(matches!(reply, ClaimReply::Granted { .. }), "{reply:?}");
+}
+
+#[test]
+fn a_result_replaces_the_record_that_stood_for_its_run_beside_one_that_cannot_be_read() {
+    let db = database();
+    let now = work(&db, at(1000, 1000, "b"));
+    let job = JobName::parse("j").expect("a name");
+    let id = rows::id_of(&lock());
+    let record = |outcome| Record {
+        run_id: Some(RunId::from_text("r")),
+        ..Record::blank(job.clone(), Kind::Schedule, outcome)
+    };
+    history::append(&now, &id, &record(Outcome::Interrupted), None, None).expect("a record");
+    db.execute(
+        "INSERT INTO records (lock, job, record) VALUES (?, 'j', 'not JSON')",
+        [&id],
+    )
+    .expect("a row");
+    history::remove_replaced(&now, &id, &record(Outcome::Succeeded)).expect("it is replaced");
+    let left = history::newest(&now, &job, &lock(), 10).expect("records");
+    assert_eq!(left.records, []);
+    assert_eq!(left.unreadable.len(), 1);
 }
 
 #[test]
