@@ -62,7 +62,8 @@ pub(crate) fn fleet() -> Result<(), String> {
     }
     let logs = || daemons.iter().map(Daemon::log).collect::<String>();
     let dues = minutes_after(Utc::now() + Duration::from_secs(20));
-    // Hosts that are up soon run an earlier minute as well.
+    // Hosts that are up soon run an earlier minute as well. One second before the first measured one, all jobs of the
+    // earlier one have begun.
     let first = dues.first().map_or(Duration::ZERO, |due| {
         (*due - Utc::now()).to_std().unwrap_or_default()
     });

@@ -424,6 +424,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_nul_byte_in_any_text_of_a_command_is_rejected() {
+        let (processes, _sent) = client_on_a_small_host();
+        let spawn = || start_at(BootInstant::now());
+        let variable = || BTreeMap::from([("A".into(), "\0".into())]);
+        let with_nul = [
+            Spawn {
+                argv: vec!["true".into(), "\0".into()],
+                ..spawn()
+            },
+            Spawn {
+                inherited: Arc::new(variable()),
+                ..spawn()
+            },
+            Spawn {
+                env: variable(),
+                ..spawn()
+            },
+            Spawn {
+                working_dir: Some("\0".into()),
+                ..spawn()
+            },
+        ];
+        for spawn in with_nul {
+            let error = processes
+                .spawn(spawn.clone())
+                .await
+                .expect_err("a NUL byte");
+            let text = format!("{error:?}");
+            assert!(text.contains("NUL"), "{spawn:?}: {text}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_command_that_must_not_wait_as_a_process_is_sent_once_another_has_begun() {
         let (processes, mut sent) = client_on_a_small_host();
         let spawn = |start: BootInstant| {

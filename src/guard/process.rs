@@ -22,7 +22,7 @@ pub struct Spawn {
     pub argv: Vec<OsString>,
     /// The variables that it has in common with other commands.
     pub inherited: Arc<BTreeMap<OsString, OsString>>,
-    /// The variables of its own. They replace inherited ones.
+    /// Its own variables. They override inherited ones of the same name.
     pub env: BTreeMap<OsString, OsString>,
     /// Where it runs; `None`: where the daemon does.
     pub working_dir: Option<PathBuf>,

@@ -16,12 +16,7 @@ pub(super) fn nul(spawn: &Spawn) -> Result<(), SpawnError> {
         .argv
         .iter()
         .map(std::ffi::OsString::as_os_str)
-        .chain(
-            spawn
-                .env
-                .iter()
-                .flat_map(|(name, value)| [&**name, &**value]),
-        )
+        .chain(spawn.variables().flat_map(|(name, value)| [name, value]))
         .chain(dir);
     if texts.any(nul) {
         return Err(SpawnError::CannotStart {

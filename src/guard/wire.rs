@@ -189,7 +189,7 @@ pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
     });
     // What strays out of the tree is recognised by it.
     let marker = OsStr::new(MARKER);
-    let is_marked = spawn.variables().any(|(name, _)| name == marker);
+    let is_marked = spawn.env.contains_key(marker) || spawn.inherited.contains_key(marker);
     let mark = (!is_marked).then_some((marker, OsStr::new(spawn.run.as_str())));
     w.list(spawn.variables().chain(mark), |w, (name, value)| {
         w.text(&[name.as_bytes(), b"=", value.as_bytes()]);

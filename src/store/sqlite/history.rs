@@ -78,13 +78,16 @@ fn trim(
     Ok(())
 }
 
-/// Deletes the records that the result of a run replaces ([`protocol::is_replaced_by`]). One that cannot be
-/// read is kept.
+/// Deletes the records that the result of a run replaces ([`protocol::is_replaced_by`]). Records that cannot be read
+/// are kept.
 pub(super) fn remove_replaced(
     work: &WorkContext<'_>,
     lock: &str,
     result: &Record,
 ) -> Result<(), SqliteFailure> {
+    if result.run_id.is_none() {
+        return Ok(());
+    }
     let mut select = work
         .db
         .prepare_cached("SELECT id, record FROM records WHERE lock = ? AND job = ?")?;
@@ -103,9 +106,10 @@ pub(super) fn remove_replaced(
     Ok(())
 }
 
-/// Notes of each record whether it is a failure and when it was written, as [`append`] does, in a file of a version
-/// that did not. One that cannot be read is left as it is.
-pub(super) fn describe(db: &Connection) -> Result<(), rusqlite::Error> {
+/// Sets `failed` and `at` of every record, in a file of a version that did not have them. Records that cannot be read
+/// keep what they have.
+pub(super) fn fill_failed_and_at(db: &Connection) -> Result<(), rusqlite::Error> {
+    // One at a time, because a row must not be changed while a query is still to return it.
     let mut select =
         db.prepare("SELECT id, record FROM records WHERE id > ? ORDER BY id LIMIT 1")?;
     let mut update =

@@ -129,7 +129,7 @@ ALTER TABLE jobs ADD COLUMN summary TEXT;
 -- Whether a record is a failure (1 or 0), and when it was written: UTC, ms.
 ALTER TABLE records ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE records ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
-UPDATE records SET at = 1000 * strftime('%s', 'now'); -- `history::describe` follows
+UPDATE records SET at = 1000 * strftime('%s', 'now'); -- `fill_failed_and_at` then sets both from the record
 CREATE INDEX failures ON records (id) WHERE failed = 1;
 CREATE INDEX failures_of_job ON records (lock, job, id) WHERE failed = 1;
 ",
@@ -168,15 +168,15 @@ pub(super) fn version() -> usize {
     STEPS.len()
 }
 
-/// The first version in which a record says whether it is a failure, and when it was written.
-const DESCRIBED_RECORDS: usize = 9;
+/// The first version whose records have `failed` and `at`.
+const FAILED_AND_AT: usize = 9;
 
 /// Takes the tables from one version to another.
 pub(super) fn migrate(db: &Connection, from: usize, to: usize) -> Result<(), rusqlite::Error> {
     for (version, step) in (1..).zip(STEPS).take(to).skip(from) {
         db.execute_batch(step)?;
-        if version == DESCRIBED_RECORDS {
-            history::describe(db)?;
+        if version == FAILED_AND_AT {
+            history::fill_failed_and_at(db)?;
         }
     }
     Ok(())

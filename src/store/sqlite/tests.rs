@@ -19,7 +19,8 @@ use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DaemonRequest, Filed, Finish, Grant, IfPaused, Intervention,
-    Keeping, Kind, Lock, LockId, Outcome, Record, RenewReply, RequestOrder, Returned, Seen, Store as _,
+    Keeping, Kind, Lock, LockId, Outcome, Record, RenewReply, RequestOrder, Returned, Seen,
+    Store as _,
 };
 use crate::time::BootInstant;
 

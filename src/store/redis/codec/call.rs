@@ -9,8 +9,8 @@ use crate::time::Timestamp;
 /// The keys and arguments of a call.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::redis) struct Call {
-    keys: Words,
-    args: Words,
+    keys: Texts,
+    args: Texts,
 }
 
 impl Call {
@@ -36,7 +36,10 @@ impl Call {
 
     /// Replaces each key that is equal to `from`.
     pub(in crate::store::redis) fn replace_key(&mut self, from: &str, to: &str) {
-        let mut keys = Words::default();
+        if !self.keys().any(|key| key == from) {
+            return;
+        }
+        let mut keys = Texts::default();
         for key in self.keys.iter() {
             keys.push(if key == from { to } else { key });
         }
@@ -49,32 +52,32 @@ impl Call {
     }
 }
 
-/// Several texts in one, because a claim has more than twenty of them.
+/// Several texts in one allocation, because a claim has more than twenty of them.
 #[derive(Debug, Clone, Default)]
-struct Words {
+struct Texts {
     text: String,
     /// Where each of them ends.
     ends: Vec<usize>,
 }
 
-impl Words {
-    fn push(&mut self, word: &(impl Display + ?Sized)) {
+impl Texts {
+    fn push(&mut self, text: &(impl Display + ?Sized)) {
         if self.ends.is_empty() {
-            // Room for what most calls have.
+            // Most calls fit in this, so the texts are not moved while they grow.
             self.text.reserve(512);
             self.ends.reserve(32);
         }
         // Writing to a text cannot fail.
-        let _ = write!(self.text, "{word}");
+        let _ = write!(self.text, "{text}");
         self.ends.push(self.text.len());
     }
 
     fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         let mut begin = 0;
         self.ends.iter().map(move |end| {
-            let word = &self.text[begin..*end];
+            let text = &self.text[begin..*end];
             begin = *end;
-            word
+            text
         })
     }
 }

@@ -36,7 +36,7 @@ impl Display for Key<'_> {
     }
 }
 
-/// The key that has this after the prefix.
+/// Returns the key that is the prefix with this after it.
 fn key<'a>(prefix: &'a Prefix, rest: [&'a str; 2]) -> Key<'a> {
     Key {
         prefix: Some(prefix),

@@ -81,6 +81,30 @@ fn a_file_of_any_earlier_version_is_read_with_what_it_has() {
 }
 
 #[test]
+fn a_record_without_an_end_or_that_cannot_be_read_is_as_old_as_the_migration() {
+    let (_directory, mut db) = of_version(8);
+    let interrupted = FAILED
+        .replace("\"failed\"", "\"interrupted\"")
+        .replace("\"2026-01-31T02:31:00Z\"", "null");
+    db.execute_batch(&format!(
+        "INSERT INTO records (lock, job, record) VALUES ('l', 'j', '{interrupted}');
+         INSERT INTO records (lock, job, record) VALUES ('l', 'j', CAST(x'ff' AS TEXT));"
+    ))
+    .expect("rows of that version");
+    schema::prepare(&mut db, 2000, "test").expect("a newer version reads it");
+    let noted: Vec<(i64, bool)> = db
+        .prepare(
+            "SELECT failed, at > strftime('%s', 'now', '-1 hour') * 1000 FROM records ORDER BY id",
+        )
+        .and_then(|mut select| {
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        })
+        .expect("records");
+    assert_eq!(noted, [(1, true), (0, true)]);
+}
+
+#[test]
 fn a_file_that_the_program_of_format_9_has_left_is_read() {
     let (_directory, mut db) = new_file();
     db.execute_batch(include_str!("../../../../tests/fixtures/format-9.sql"))

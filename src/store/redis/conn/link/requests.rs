@@ -48,9 +48,10 @@ impl Link {
             reply => reply,
         };
         match reply {
-            Err(failure) => Err(self
-                .with_cause(failure, &call.keys().collect::<Vec<_>>())
-                .await),
+            Err(failure) => {
+                let keys: Vec<_> = call.keys().collect();
+                Err(self.with_cause(failure, &keys).await)
+            }
             reply => reply,
         }
     }

@@ -61,14 +61,13 @@ pub(super) fn marker(prefix: &Prefix, slot: u16) -> String {
 /// marker of this slot. A call without keys goes to the slot where the hosts announce themselves.
 pub(super) fn settle(prefix: &Prefix, call: &mut Call) -> Result<u16, RedisFailure> {
     let single = keys::store(prefix).to_string();
-    let mut slots = call.keys().filter(|key| *key != single).map(of);
-    let slot = slots.next();
+    let slots = || call.keys().filter(|key| *key != single).map(of);
+    let slot = slots().next();
     let slot = slot.unwrap_or_else(|| of(&keys::hosts(prefix).to_string()));
-    if slots.any(|other| other != slot) {
+    if slots().any(|other| other != slot) {
         let key = call.keys().next().unwrap_or_default();
         return Err(RedisFailure::refused(keys::spread(key)));
     }
-    drop(slots);
     call.replace_key(&single, &marker(prefix, slot));
     Ok(slot)
 }
