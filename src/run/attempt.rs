@@ -73,8 +73,11 @@ impl RunDriver<'_> {
         let sink: Arc<dyn OutputSink> = self.output.clone();
         let is_ahead = spawn.start.is_some();
         let lease = &mut self.lease;
-        if is_ahead && let Some(why) = instant::withdrawn_already(lease, control).await {
-            return (Err(SpawnError::Withdrawn), Some(why));
+        if let Some(start) = spawn.start {
+            let few_claims = tools.pending_claims.few(start);
+            if let Some(why) = instant::withdrawn_before(lease, control, few_claims).await {
+                return (Err(SpawnError::Withdrawn), Some(why));
+            }
         }
         let mut why = None;
         let withdrawn = async {

@@ -57,20 +57,22 @@ pub(super) async fn withdrawn(lease: &mut RunLease, control: &mut RunControl) ->
     }
 }
 
-/// Returns why a run must not start any more, if that is so by now.
-pub(super) async fn withdrawn_already(
+/// Returns why a run must not start any more, if that is so by now or before `ready` ends.
+pub(super) async fn withdrawn_before(
     lease: &mut RunLease,
     control: &mut RunControl,
+    ready: impl Future<Output = ()>,
 ) -> Option<Withdrawal> {
     tokio::select! {
         biased;
         why = withdrawn(lease, control) => Some(why),
-        () = std::future::ready(()) => None,
+        () = ready => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
     use std::time::Duration;
 
     use tokio::sync::watch;
@@ -107,14 +109,25 @@ mod tests {
     async fn what_stopped_a_run_before_its_command_is_ordered_is_noticed_at_once() {
         let (stopper, mut control) = control();
         let mut lease = RunLease::new(Some(Lease::unrenewed(BootInstant::now().plus(FAR))));
-        assert_eq!(withdrawn_already(&mut lease, &mut control).await, None);
+        let why = withdrawn_before(&mut lease, &mut control, ready(())).await;
+        assert_eq!(why, None);
         stopper.send_replace(Stop::Drain);
-        let why = withdrawn_already(&mut lease, &mut control).await;
+        let why = withdrawn_before(&mut lease, &mut control, ready(())).await;
         assert_eq!(why, Some(Withdrawal::Draining));
         let mut over = RunLease::new(Some(Lease::unrenewed(BootInstant::BOOT)));
         let (_stopper, mut control) = self::control();
-        let why = withdrawn_already(&mut over, &mut control).await;
+        let why = withdrawn_before(&mut over, &mut control, ready(())).await;
         assert_eq!(why, Some(Withdrawal::Lost(LeaseLost::Expired)));
+    }
+
+    #[tokio::test]
+    async fn what_stops_a_run_while_it_waits_for_claims_is_noticed() {
+        let (stopper, mut control) = control();
+        let mut lease = RunLease::new(Some(Lease::unrenewed(BootInstant::now().plus(FAR))));
+        let waiting = withdrawn_before(&mut lease, &mut control, std::future::pending());
+        let stop = async { stopper.send_replace(Stop::Drain) };
+        let (why, _) = tokio::join!(waiting, stop);
+        assert_eq!(why, Some(Withdrawal::Draining));
     }
 
     #[tokio::test(start_paused = true)]

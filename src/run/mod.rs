@@ -15,6 +15,7 @@ mod instant;
 mod lease;
 mod manual;
 mod not_prepared;
+mod pending_claims;
 mod starts;
 mod tail;
 
@@ -43,6 +44,7 @@ pub(crate) use control::{Cause, FollowedLines, RunControl, RunOrder, RunOrders, 
 pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
 pub(crate) use lease::RunLease;
 pub(crate) use manual::{ManualClaim, ManualRefusal, note_again, take_back_note};
+pub(crate) use pending_claims::PendingClaims;
 pub(crate) use starts::{RunObserver, Starts};
 use tail::FailureTail;
 
@@ -60,6 +62,8 @@ pub(crate) struct Tools {
     pub(crate) store: Arc<dyn Store>,
     /// What jobs inherit.
     pub(crate) environment: Arc<JobEnvironment>,
+    /// The claims that runs wait for before they are prepared.
+    pub(crate) pending_claims: PendingClaims,
     /// Reports starts to who waits for one.
     pub(crate) starts: Starts,
     /// Keeps the output.

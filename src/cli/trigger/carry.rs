@@ -20,8 +20,8 @@ use crate::names::{HostName, RunId};
 use crate::notify::{LAST_MESSAGES, NotifiedList, Notifier, NotifierSetup, Role, RunBegan};
 use crate::output::{self, LAST_OUTPUT, OutputKeeper};
 use crate::run::{
-    Assignment, Cause, Ended, ManualClaim, ManualRefusal, RunControl, Starts, Stop, Tools, drive,
-    inherited, note_again, take_back_note,
+    Assignment, Cause, Ended, ManualClaim, ManualRefusal, PendingClaims, RunControl, Starts, Stop,
+    Tools, drive, inherited, note_again, take_back_note,
 };
 use crate::store::{
     self, Claim, CopyReply, Finish, IfPaused, Record, Retention, RetryPace, Store, StoreError,
@@ -105,6 +105,7 @@ impl Errand {
                 processes,
                 watchdog,
                 environment,
+                pending_claims: PendingClaims::default(),
                 starts: Starts::default().of_run(watch),
                 outputs: self.outputs().map_err(internal)?,
                 clock: TimeSource::default(),

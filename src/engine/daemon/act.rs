@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::task::AbortHandle;
-
 use super::Daemon;
 use super::clock::Measure;
 use super::newcomer::Newcomer;
+use super::outstanding::OutstandingClaim;
 use super::runs::{DaemonRun, RunOrigin};
 use super::tasks::Entrance;
 use crate::config::Job;
@@ -22,14 +21,6 @@ use crate::observe::run_log;
 use crate::run::{Assignment, Authority, RunControl, Tools};
 use crate::store::{Claimant, Finish, Grant, Kind, Settle};
 use crate::time::{BootInstant, Timestamp};
-
-/// A claim that is out: no copy of it has a reply yet.
-#[derive(Debug)]
-pub(super) struct OutstandingClaim {
-    claimant: Claimant,
-    /// The task that sends the copies.
-    sender: AbortHandle,
-}
 
 impl Daemon {
     pub(super) fn act(&mut self, action: Action) {
@@ -137,7 +128,7 @@ impl Daemon {
 
     /// Stops sending the claim, and cancels the copies that may be granted.
     fn cancel(&mut self, claim: ClaimId) {
-        if let Some(out) = self.claims.remove(&claim) {
+        if let Some(out) = self.claims.remove(claim) {
             out.sender.abort();
             self.deliver(out.claimant.give_up());
         }
@@ -145,7 +136,7 @@ impl Daemon {
 
     /// A claim was granted. If it was cancelled meanwhile, its cancellation gives the grant back.
     pub(super) fn granted(&mut self, job: JobIx, claim: ClaimId, (grant, attempt): (Grant, u32)) {
-        if let Some(out) = self.claims.remove(&claim) {
+        if let Some(out) = self.claims.remove(claim) {
             out.claimant.hand_over();
             self.clock.claim_granted(&grant, BootInstant::now());
             self.set_lead();
@@ -161,7 +152,7 @@ impl Daemon {
     /// A claim was refused. An earlier copy of it that is still on its way must not be granted
     /// afterwards, because no run would use the grant.
     pub(super) fn refused(&mut self, claim: ClaimId) {
-        if let Some(out) = self.claims.remove(&claim) {
+        if let Some(out) = self.claims.remove(claim) {
             self.deliver(out.claimant.give_up());
         }
     }
@@ -186,7 +177,7 @@ impl Daemon {
     /// there is one. The result of the run then also ends what that claim may be granted.
     fn authority_alone(&mut self, job: JobIx, claim: ClaimId) -> Option<Authority> {
         let lock = self.job(job)?.lock_on(&self.host);
-        let (token, run_id) = match self.claims.remove(&claim) {
+        let (token, run_id) = match self.claims.remove(claim) {
             Some(out) => {
                 out.sender.abort();
                 out.claimant.hand_over();

@@ -19,6 +19,7 @@ use super::last_answer::LastAnswer;
 use super::list_source::{ListSource, LoadedList, WatchMode};
 use super::message::Message;
 use super::namesake::ReplacedNamesake;
+use super::outstanding::OutstandingClaims;
 use super::registry::Registry;
 use super::reload::{self, Reloads};
 use super::replace::ListSettings;
@@ -45,7 +46,7 @@ use crate::names::HostName;
 use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
 use crate::output::{self, OutputKeeper};
 use crate::preflight::Subject;
-use crate::run::{Starts, Stop, Tools, inherited};
+use crate::run::{PendingClaims, Starts, Stop, Tools, inherited};
 use crate::siblings::{self, Siblings};
 use crate::store::{self, Fingerprint, Store, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
@@ -168,6 +169,7 @@ fn start(loaded: LoadedList, parts: DaemonParts) -> Result<StartedParts, DaemonE
         processes,
         watchdog,
         environment,
+        pending_claims: PendingClaims::default(),
         starts: Starts::default(),
         outputs: start_outputs(list.output)?,
         clock: clock.time_source(),
@@ -235,9 +237,9 @@ fn new_daemon(parts: StartedParts) -> Daemon {
         namesakes: Box::default(),
         finisher: parts.finisher,
         spool: parts.spool,
+        claims: OutstandingClaims::new(parts.tools.pending_claims.clone()),
         tools: parts.tools,
         stop: watch::channel(Stop::Not).0,
-        claims: HashMap::new(),
         unusable: HashMap::new(),
         last_waits: LastWaits::default(),
         runs: Runs::default(),

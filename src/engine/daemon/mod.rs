@@ -19,6 +19,7 @@ mod manual;
 mod message;
 mod namesake;
 mod newcomer;
+mod outstanding;
 mod presence;
 mod recovery;
 mod registry;
@@ -46,7 +47,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::ahead::claims_ahead;
-use super::core::{ClaimId, Core, JobIx};
+use super::core::{Core, JobIx};
 use super::finisher::Finisher;
 use super::spool::Spool;
 use crate::config::Job;
@@ -59,7 +60,6 @@ use crate::schedule::ticker::TickerJob;
 use crate::schedule::ticker::board::Board;
 use crate::store::{Fingerprint, KeyFault, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
-use act::OutstandingClaim;
 use admission::HeldJobs;
 use agreement::Agreement;
 pub use clock::{ClockTrust, HostClock};
@@ -71,6 +71,7 @@ use health::StoreHealth;
 pub(crate) use launch::run;
 pub(crate) use list_source::{ListErrors, ListSource, LoadedList, WatchMode};
 use namesake::Namesakes;
+use outstanding::OutstandingClaims;
 use registry::Registry;
 use reload::Reloads;
 use replace::ListSettings;
@@ -142,8 +143,7 @@ struct Daemon {
     spool: Spool,
     tools: Tools,
     stop: watch::Sender<Stop>,
-    /// Claims without a reply, and granted claims that the core has not handled yet.
-    claims: HashMap<ClaimId, OutstandingClaim>,
+    claims: OutstandingClaims,
     to_register: Vec<JobIx>,
     /// The next registration waits until those of an earlier list have ended.
     waits_for_earlier: bool,
