@@ -14,9 +14,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, pipe2};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-use super::crowd::Crowds;
+use super::crowd::{Crowds, Place};
 use super::output::{self, StreamReader, StreamReaders};
 use super::process::{OutputSink, ProcessEvent, Spawn, SpawnError, Stdio, Stream};
 use super::refusal;
@@ -61,6 +61,15 @@ pub struct Running {
     /// The deadline that it was started with.
     deadline: Option<BootInstant>,
     commands: mpsc::UnboundedSender<TaskCommand>,
+}
+
+/// The turn of one command to be sent to the guard ([`Processes::turn`]).
+#[derive(Debug)]
+pub struct Turn {
+    /// What allows it to wait as a process for its instant; kept until it has begun.
+    place: Option<Place>,
+    /// What allows it to have files open here; kept until the guard has taken them.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What all clones of [`Processes`] share.
@@ -112,14 +121,29 @@ impl Processes {
     /// Starts a command; its events then arrive in [`Running::events`]. When the future is
     /// dropped before its end, the command is ended.
     pub async fn spawn(&self, spawn: Spawn) -> Result<Running, SpawnError> {
-        self.spawn_unless(spawn, None, pending()).await
+        let turn = self.turn(spawn.start).await;
+        self.spawn_unless(turn, spawn, None, pending()).await
     }
 
-    /// The same; with [`Stdio::Capture`], `sink` receives the output, too. If `withdrawn` ends while the
-    /// command waits for its instant, the command does not begin ([`SpawnError::Withdrawn`]). Once the guard
-    /// has the order, it decides which of the two came first, and this returns what it decided.
+    /// Waits until a command may be sent to the guard that begins at `start`; as soon as it is prepared if that is
+    /// `None`. Cancel-safe: whoever gives up gives up places in queues.
+    pub async fn turn(&self, start: Option<BootInstant>) -> Turn {
+        let place = match start {
+            Some(start) => self.shared.crowds.place(start).await,
+            None => None,
+        };
+        // Never closed; without a permit the command is sent at once.
+        let permit = Arc::clone(&self.shared.orders).acquire_owned().await.ok();
+        Turn { place, permit }
+    }
+
+    /// Starts a command as [`Processes::spawn`] does, in its turn; with [`Stdio::Capture`], `sink` receives the output,
+    /// too. If `withdrawn` ends while the command waits for its instant, the command does not begin
+    /// ([`SpawnError::Withdrawn`]). Once the guard has the order, it decides which of the two came first, and this
+    /// returns what it decided.
     pub async fn spawn_unless(
         &self,
+        turn: Turn,
         mut spawn: Spawn,
         sink: Option<Arc<dyn OutputSink>>,
         withdrawn: impl Future<Output = ()>,
@@ -127,18 +151,7 @@ impl Processes {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
         let mut withdrawn = pin!(withdrawn);
-        let permits = async {
-            let place = match spawn.start {
-                Some(start) => self.shared.crowds.place(start).await,
-                None => None,
-            };
-            (place, Arc::clone(&self.shared.orders).acquire_owned().await)
-        };
-        // Both arms are cancel-safe: places in queues are given up, and what is polled again below.
-        let (place, order) = tokio::select! {
-            permits = permits => permits,
-            () = &mut withdrawn => return Err(SpawnError::Withdrawn),
-        };
+        let Turn { place, permit } = turn;
         if let Some(place) = &place {
             spawn.start = Some(place.begins_at);
         }
@@ -161,8 +174,7 @@ impl Processes {
             start: spawn.start,
             packet,
             fds,
-            // Never closed; `None` would send it at once.
-            turn: order.ok(),
+            turn: permit,
             started: started_tx,
             exited: exited_tx,
         };
@@ -326,6 +338,31 @@ impl ScriptedGuard {
     }
 }
 
+#[cfg(test)]
+impl Processes {
+    /// A client of a host on which one command of each crowd may wait as a process, and what it sends to the guard.
+    fn of_small_host() -> (Self, mpsc::UnboundedReceiver<TaskCommand>) {
+        let (commands, sent) = mpsc::unbounded_channel();
+        let null = || File::open("/dev/null").expect("every host has it");
+        let shared = ClientState {
+            commands,
+            serials: AtomicU64::new(0),
+            deadlines: Arc::new(null().into()),
+            null: null(),
+            crowds: Crowds::of(1, 2),
+            orders: Arc::new(Semaphore::new(ORDERS)),
+            gone: watch::channel(false).1,
+        };
+        let shared = Arc::new(shared);
+        (Self { shared }, sent)
+    }
+
+    /// The same without a guard: for tests of those who wait for a turn.
+    pub(crate) fn without_guard() -> Self {
+        Self::of_small_host().0
+    }
+}
+
 fn comes_from_terminal(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
         && sys::foreground_group() == Some(getpgrp().as_raw())
@@ -378,23 +415,6 @@ mod tests {
 
     use super::*;
 
-    /// A client of a host on which one command of each crowd may wait as a process, and what it sends to the guard.
-    fn client_on_a_small_host() -> (Processes, mpsc::UnboundedReceiver<TaskCommand>) {
-        let (commands, sent) = mpsc::unbounded_channel();
-        let null = || File::open("/dev/null").expect("every host has it");
-        let shared = ClientState {
-            commands,
-            serials: AtomicU64::new(0),
-            deadlines: Arc::new(null().into()),
-            null: null(),
-            crowds: Crowds::of(1, 2),
-            orders: Arc::new(Semaphore::new(ORDERS)),
-            gone: watch::channel(false).1,
-        };
-        let shared = Arc::new(shared);
-        (Processes { shared }, sent)
-    }
-
     fn start_at(start: BootInstant) -> Spawn {
         Spawn {
             run: RunId::new(),
@@ -425,7 +445,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_nul_byte_in_any_text_of_a_command_is_rejected() {
-        let (processes, _sent) = client_on_a_small_host();
+        let (processes, _sent) = Processes::of_small_host();
         let spawn = || start_at(BootInstant::now());
         let variable = || BTreeMap::from([("A".into(), "\0".into())]);
         let with_nul = [
@@ -458,7 +478,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_that_must_not_wait_as_a_process_is_sent_once_another_has_begun() {
-        let (processes, mut sent) = client_on_a_small_host();
+        let (processes, mut sent) = Processes::of_small_host();
         let spawn = |start: BootInstant| {
             let processes = processes.clone();
             tokio::spawn(async move { processes.spawn(start_at(start)).await.is_ok() })
@@ -480,16 +500,5 @@ mod tests {
         }
         assert!(first.await.expect("no panic") && third.await.expect("no panic"));
         next(&mut sent).await;
-    }
-
-    #[tokio::test]
-    async fn a_command_that_is_withdrawn_while_it_has_no_place_is_never_sent() {
-        let (processes, mut sent) = client_on_a_small_host();
-        let far = BootInstant::now().plus(Duration::from_secs(3_600));
-        let _place = processes.shared.crowds.place(far).await;
-        let withdrawn = std::future::ready(());
-        let refused = processes.spawn_unless(start_at(far), None, withdrawn).await;
-        assert!(matches!(refused, Err(SpawnError::Withdrawn)));
-        assert!(sent.try_recv().is_err());
     }
 }

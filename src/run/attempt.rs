@@ -12,7 +12,7 @@ use super::tail::FailureTail;
 use super::{Began, RunControl, RunDriver, Tools, command};
 use nix::sys::signal::Signal;
 
-use crate::guard::{EndedBy, Exit, OutputSink, Running, Spawn, SpawnError, Status, Stream};
+use crate::guard::{EndedBy, Exit, OutputSink, Running, Spawn, SpawnError, Status, Stream, Turn};
 use crate::lease::{Lease, LeaseLost};
 use crate::observe::{RunFields, run_log};
 use crate::store::{Kind, Outcome};
@@ -35,7 +35,11 @@ impl RunDriver<'_> {
                 };
             }
         };
-        // Not before: the lease may have been renewed, or lost, while the command was prepared.
+        let turn = match self.turn(tools, control, number).await {
+            Ok(turn) => turn,
+            Err(why) => return why.result(&mut self.lease),
+        };
+        // Not before: the lease may have been renewed, or lost, while the command was prepared and waited for its turn.
         if let Some(lost) = self.loss_before_first_attempt(number) {
             return Withdrawal::Lost(lost).result(&mut self.lease);
         }
@@ -44,7 +48,7 @@ impl RunDriver<'_> {
         if !self.assignment.is_first(number) {
             self.output.begin_attempt(number);
         }
-        let (started, withdrawal) = self.spawn(tools, spawn, control).await;
+        let (started, withdrawal) = self.spawn(tools, (turn, spawn), control).await;
         match (started, withdrawal) {
             (Err(SpawnError::Withdrawn | SpawnError::TooLate), Some(why)) => {
                 why.result(&mut self.lease)
@@ -61,24 +65,35 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Has the guard start the command. If it was granted ahead of its instant, and must not start any more
-    /// before it has begun, it is not ordered, or the guard withdraws it. The second result is why, also if that
-    /// came too late: what follows the process then learns of it again.
+    /// Waits until the command of an attempt may be sent to the guard. Fails if the run was granted ahead of its instant
+    /// and must not start any more.
+    async fn turn(
+        &mut self,
+        tools: &Tools,
+        control: &mut RunControl,
+        number: u32,
+    ) -> Result<Turn, Withdrawal> {
+        match self.assignment.start_of(number) {
+            None => Ok(tools.processes.turn(None).await),
+            Some(start) => {
+                let wait_for = (&tools.processes, &tools.pending_claims);
+                instant::turn(wait_for, start, &mut self.lease, control).await
+            }
+        }
+    }
+
+    /// Has the guard start the command. If it was granted ahead of its instant, and must not start any more before
+    /// it has begun, the guard withdraws it. The second result is why, also if that came too late: what follows the
+    /// process then learns of it again.
     async fn spawn(
         &mut self,
         tools: &Tools,
-        spawn: Spawn,
+        (turn, spawn): (Turn, Spawn),
         control: &mut RunControl,
     ) -> (Result<Running, SpawnError>, Option<Withdrawal>) {
         let sink: Arc<dyn OutputSink> = self.output.clone();
         let is_ahead = spawn.start.is_some();
         let lease = &mut self.lease;
-        if let Some(start) = spawn.start {
-            let few_claims = tools.pending_claims.few(start);
-            if let Some(why) = instant::withdrawn_before(lease, control, few_claims).await {
-                return (Err(SpawnError::Withdrawn), Some(why));
-            }
-        }
         let mut why = None;
         let withdrawn = async {
             if !is_ahead {
@@ -86,7 +101,7 @@ impl RunDriver<'_> {
             }
             why = Some(instant::withdrawn(lease, control).await);
         };
-        let started = tools.processes.spawn_unless(spawn, Some(sink), withdrawn);
+        let started = (tools.processes).spawn_unless(turn, spawn, Some(sink), withdrawn);
         (started.await, why)
     }
 

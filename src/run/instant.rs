@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::attempt_result::{AttemptResult, ReturnReason};
 use super::lease::RunLease;
-use super::{Cause, RunControl};
+use super::{Cause, PendingClaims, RunControl};
+use crate::guard::{Processes, Turn};
 use crate::lease::LeaseLost;
 use crate::store::Outcome;
+use crate::time::BootInstant;
 
 /// Why a granted run must not start any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,22 +59,28 @@ pub(super) async fn withdrawn(lease: &mut RunLease, control: &mut RunControl) ->
     }
 }
 
-/// Returns why a run must not start any more, if that is so by now or before `ready` ends.
-pub(super) async fn withdrawn_before(
+/// Waits for the turn of a run that was granted ahead of `start`: until few claims have no reply, and then until the
+/// command may be sent to the guard. Fails at once if the run must not start any more. Cancel-safe.
+pub(super) async fn turn(
+    (processes, claims): (&Processes, &PendingClaims),
+    start: BootInstant,
     lease: &mut RunLease,
     control: &mut RunControl,
-    ready: impl Future<Output = ()>,
-) -> Option<Withdrawal> {
+) -> Result<Turn, Withdrawal> {
+    let turn = async {
+        claims.few(start).await;
+        processes.turn(Some(start)).await
+    };
+    // Both arms are cancel-safe, as the documentation of each says.
     tokio::select! {
         biased;
-        why = withdrawn(lease, control) => Some(why),
-        () = ready => None,
+        why = withdrawn(lease, control) => Err(why),
+        turn = turn => Ok(turn),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
     use std::time::Duration;
 
     use tokio::sync::watch;
@@ -80,7 +88,6 @@ mod tests {
     use super::*;
     use crate::lease::Lease;
     use crate::run::{RunOrder, Stop};
-    use crate::time::BootInstant;
 
     const FAR: Duration = Duration::from_secs(60);
 
@@ -105,29 +112,79 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn what_stopped_a_run_before_its_command_is_ordered_is_noticed_at_once() {
-        let (stopper, mut control) = control();
-        let mut lease = RunLease::new(Some(Lease::unrenewed(BootInstant::now().plus(FAR))));
-        let why = withdrawn_before(&mut lease, &mut control, ready(())).await;
-        assert_eq!(why, None);
-        stopper.send_replace(Stop::Drain);
-        let why = withdrawn_before(&mut lease, &mut control, ready(())).await;
-        assert_eq!(why, Some(Withdrawal::Draining));
-        let mut over = RunLease::new(Some(Lease::unrenewed(BootInstant::BOOT)));
-        let (_stopper, mut control) = self::control();
-        let why = withdrawn_before(&mut over, &mut control, ready(())).await;
-        assert_eq!(why, Some(Withdrawal::Lost(LeaseLost::Expired)));
+    /// The turns of this host.
+    struct Turns {
+        processes: Processes,
+        claims: PendingClaims,
+    }
+
+    impl Turns {
+        fn new() -> Self {
+            Self {
+                processes: Processes::without_guard(),
+                claims: PendingClaims::default(),
+            }
+        }
+
+        /// The turn of a run that begins at an instant which is far away; `None` while it has to wait.
+        async fn ask(
+            &self,
+            lease: &mut RunLease,
+            control: &mut RunControl,
+        ) -> Option<Result<Turn, Withdrawal>> {
+            let start = BootInstant::now().plus(FAR);
+            let turn = turn((&self.processes, &self.claims), start, lease, control);
+            tokio::time::timeout(Duration::ZERO, turn).await.ok()
+        }
+    }
+
+    fn held_until(ends: BootInstant) -> RunLease {
+        RunLease::new(Some(Lease::unrenewed(ends)))
     }
 
     #[tokio::test]
-    async fn what_stops_a_run_while_it_waits_for_claims_is_noticed() {
+    async fn a_run_has_no_turn_while_many_claims_are_pending_or_its_crowd_has_no_place() {
+        let turns = Turns::new();
+        let mut lease = held_until(BootInstant::now().plus(FAR));
+        let (_stopper, mut control) = control();
+        turns.claims.set(10_000);
+        assert!(turns.ask(&mut lease, &mut control).await.is_none());
+        turns.claims.set(0);
+        let first = turns.ask(&mut lease, &mut control).await;
+        let first = first.expect("nothing is to be waited for").expect("a turn");
+        assert!(turns.ask(&mut lease, &mut control).await.is_none());
+        drop(first);
+        assert!(turns.ask(&mut lease, &mut control).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn what_stopped_a_run_before_its_turn_is_noticed_at_once() {
+        let turns = Turns::new();
         let (stopper, mut control) = control();
-        let mut lease = RunLease::new(Some(Lease::unrenewed(BootInstant::now().plus(FAR))));
-        let waiting = withdrawn_before(&mut lease, &mut control, std::future::pending());
+        stopper.send_replace(Stop::Drain);
+        let mut lease = held_until(BootInstant::now().plus(FAR));
+        let why = turns.ask(&mut lease, &mut control).await;
+        assert_eq!(why.and_then(Result::err), Some(Withdrawal::Draining));
+        let (_stopper, mut control) = self::control();
+        let why = turns
+            .ask(&mut held_until(BootInstant::BOOT), &mut control)
+            .await;
+        let expired = Withdrawal::Lost(LeaseLost::Expired);
+        assert_eq!(why.and_then(Result::err), Some(expired));
+    }
+
+    #[tokio::test]
+    async fn what_stops_a_run_while_it_waits_for_its_turn_is_noticed() {
+        let turns = Turns::new();
+        turns.claims.set(10_000);
+        let (stopper, mut control) = control();
+        let mut lease = held_until(BootInstant::now().plus(FAR));
+        let start = BootInstant::now().plus(FAR);
+        let tools = (&turns.processes, &turns.claims);
+        let waiting = turn(tools, start, &mut lease, &mut control);
         let stop = async { stopper.send_replace(Stop::Drain) };
         let (why, _) = tokio::join!(waiting, stop);
-        assert_eq!(why, Some(Withdrawal::Draining));
+        assert_eq!(why.err(), Some(Withdrawal::Draining));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
-//! The claims of this host that have no reply yet, as far as they matter to runs that wait for their instant.
+//! Whether many claims of this host have no reply yet. Runs that wait for their instant are not prepared meanwhile.
 //!
-//! Thousands of jobs that share an instant are claimed in the second before it. To prepare a run takes ten times as
-//! long as to claim one, so that preparations would keep this host, and others on its machine, from claiming the rest
-//! in time. What is claimed after the instant comes late, because by then thousands of commands want the processors.
-//! So while many claims have no reply, no run is prepared.
+//! Thousands of jobs that share an instant are claimed in the second before it. To prepare a run takes a core ten times
+//! as long as to claim one, so preparations would keep this host, and others on its machine, from claiming the rest in
+//! time; what is claimed after the instant comes late, because by then thousands of commands want the cores.
+//!
+//! The daemon counts the claims, those that have not been sent for want of a turn among them.
 
 use std::time::Duration;
 
@@ -11,9 +12,11 @@ use tokio::sync::watch;
 
 use crate::time::BootInstant;
 
-/// More claims than this are many. A host whose claims are answered has fewer under way, also on a slow network: it
-/// claims one job of a crowd each millisecond.
+/// More claims than this are many. A host sends 64 at a time, so most of these wait for their turn.
 const MANY: usize = 256;
+
+/// Once there were many, so few have to be left, so that runs are not woken each time that a reply arrives.
+const FEW: usize = 128;
 
 /// How long before its instant a run is prepared, however many claims there are.
 const LATEST: Duration = Duration::from_millis(100);
@@ -34,14 +37,26 @@ impl Default for PendingClaims {
 impl PendingClaims {
     /// So many claims have no reply now.
     pub(crate) fn set(&self, count: usize) {
-        let now = count > MANY;
-        self.are_many
-            .send_if_modified(|are_many| std::mem::replace(are_many, now) != now);
+        self.are_many.send_if_modified(|are_many| {
+            let before = *are_many;
+            *are_many = count > if before { FEW } else { MANY };
+            // Nobody waits for many.
+            before && !*are_many
+        });
+    }
+
+    /// Whether there are many.
+    pub(crate) fn are_many(&self) -> bool {
+        *self.are_many.borrow()
     }
 
     /// Waits until few claims have no reply, or the run that begins at `start` has to be prepared. Cancel-safe.
+    /// Suspended time does not count, so it may return later by the time that the machine was suspended.
     pub(super) async fn few(&self, start: BootInstant) {
         let left = start.remaining().saturating_sub(LATEST);
+        if left.is_zero() || !self.are_many() {
+            return;
+        }
         let mut are_many = self.are_many.subscribe();
         let few = are_many.wait_for(|are_many| !are_many);
         // Neither a time-out nor the end of the sender is an error.
@@ -74,7 +89,12 @@ mod tests {
             async move { claims.few(far).await }
         });
         tokio::task::yield_now().await;
-        claims.set(MANY);
+        claims.set(FEW + 1);
+        assert!(
+            !at_once(&claims, far).await,
+            "it would be woken for nothing"
+        );
+        claims.set(FEW);
         waiting.await.expect("it ends");
     }
 }

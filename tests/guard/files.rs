@@ -1,9 +1,10 @@
 //! The files that reapers have open, and those that commands need on their way to the guard.
 
 use std::collections::BTreeMap;
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use cronlatch::guard::{Processes, Running, SpawnError};
 use cronlatch::time::BootInstant;
@@ -73,7 +74,8 @@ fn a_reaper_among_many_has_no_file_of_the_guard_and_leaves_none_there() {
                 // This test ends before.
                 spawn.start = Some(BootInstant::now().plus(LONG));
                 let withdrawn = async { withdrawn.changed().await.expect("they are withdrawn") };
-                processes.spawn_unless(spawn, None, withdrawn).await
+                let turn = processes.turn(spawn.start).await;
+                processes.spawn_unless(turn, spawn, None, withdrawn).await
             });
         }
         let wait = |reaper: &i32| !children(*reaper).is_empty();
@@ -140,14 +142,9 @@ fn commands_that_the_guard_has_not_taken_yet_share_a_limited_number_of_files() {
         let starts = starts_under_way(&processes, COMMANDS).await;
         let own = files(std::process::id().cast_signed());
         let pipes = own.get("pipe").copied().unwrap_or(0);
-        let mut spawn = shell("true");
-        spawn.start = Some(BootInstant::now().plus(LONG));
-        let withdrawn = processes.spawn_unless(spawn, None, ready(())).await;
+        let next = tokio::time::timeout(Duration::ZERO, processes.turn(None)).await;
         signal(pid, libc::SIGCONT);
-        assert!(
-            matches!(withdrawn, Err(SpawnError::Withdrawn)),
-            "{withdrawn:?}"
-        );
+        assert!(next.is_err(), "it has to wait for its turn");
         // A command needs two pipes, of which both ends are open here.
         assert!(pipes < 2 * COMMANDS, "{pipes} ends of pipes");
         for start in starts {

@@ -277,7 +277,8 @@ fn a_command_that_is_withdrawn_before_its_instant_is_never_executed() {
         let (withdraw, withdrawn) = tokio::sync::oneshot::channel();
         let waiting = tokio::spawn(async move {
             let withdrawn = async { withdrawn.await.expect("it is withdrawn") };
-            processes.spawn_unless(spawn, None, withdrawn).await
+            let turn = processes.turn(spawn.start).await;
+            processes.spawn_unless(turn, spawn, None, withdrawn).await
         });
         sleeper_of(ground.guard);
         withdraw.send(()).expect("it waits");
@@ -309,7 +310,8 @@ fn a_command_that_is_withdrawn_around_its_instant_runs_to_its_end_or_not_at_all(
                     tokio::task::yield_now().await;
                 }
             };
-            match processes.spawn_unless(spawn, None, withdrawn).await {
+            let turn = processes.turn(spawn.start).await;
+            match processes.spawn_unless(turn, spawn, None, withdrawn).await {
                 Ok(running) => {
                     let (_, exit) = finish(running).await;
                     let how = (exit.status, exit.ended_by);

@@ -221,6 +221,7 @@ impl Daemon {
     }
 
     fn claim_failed(&mut self, job: JobIx, claim: ClaimId, error: StoreError) {
+        self.claims.note_failure(claim);
         self.store_failed(&error);
         self.look_for_wrong_list(&error);
         let event = match error {

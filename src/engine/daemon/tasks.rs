@@ -578,4 +578,4 @@ impl Batches {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

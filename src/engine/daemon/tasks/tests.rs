@@ -112,7 +112,7 @@ fn bench(store: ScriptedStore) -> TaskBench {
     }
 }
 
-fn claimant(lock: &str) -> Claimant {
+pub(in crate::engine::daemon) fn claimant(lock: &str) -> Claimant {
     let (host, run_id) = (HostName::parse("a").expect("a name"), RunId::new());
     let claim = Claim {
         lock: Lock::named(&LockName::parse(lock).expect("a name")),
