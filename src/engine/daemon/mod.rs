@@ -25,6 +25,7 @@ mod recovery;
 mod registry;
 mod reload;
 mod replace;
+mod reply_clock;
 mod report;
 mod request_tasks;
 mod requests;
