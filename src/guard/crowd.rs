@@ -6,9 +6,11 @@
 //!
 //! A command that waits as a process takes two of them, itself and its reaper, and a core takes most of a millisecond
 //! to prepare it. If thousands waited as processes, the last of them would be prepared after the instant, when the first
-//! are to begin. So there is a number of places. A command without a place is prepared when the instant has come, soon
-//! with the reapers of those that have ended.
+//! are to begin. So there is a number of places. A command without a place is prepared once those with one have had
+//! their turn: until then they need the cores for themselves. It is soon prepared by the reapers of those that have
+//! ended.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -21,12 +23,16 @@ use crate::time::BootInstant;
 /// About half of the time that a core needs to wake a process and to execute its command.
 const WAKE_COST: Duration = Duration::from_micros(200);
 
-/// Instants that differ by less are of the same crowd: each is computed from the reply to a claim, which takes longer
-/// while the store decides on thousands.
+/// How much later all others begin than the first commands, one for each core: a process that wakes takes the core from
+/// one that is just beginning.
+const FIRST_ALONE: Duration = Duration::from_millis(2);
+
+/// Instants that differ by less are of the same crowd: each is computed from the replies to claims, the first from a
+/// reply that perhaps took long because the store decided on thousands.
 const SAME_INSTANT: Duration = Duration::from_millis(100);
 
-/// How many commands of a crowd wait as processes for each core. It prepares them in less than the second that a claim
-/// may come before its instant, while the store decides on thousands (`docs/performance.md`).
+/// How many commands of a crowd wait as processes for each core at most. It prepares them in less than the second that
+/// a claim may come before its instant. Where claims leave less time, fewer are prepared (`docs/performance.md`).
 const PLACES_OF_CORE: u32 = 600;
 
 /// All crowds.
@@ -41,13 +47,28 @@ pub(super) struct Crowds {
 }
 
 /// The commands that wait for one instant.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Crowd {
     /// That of the first command.
     instant: BootInstant,
     places: Arc<Semaphore>,
     /// How many commands got a place.
-    served: u32,
+    served: Arc<AtomicU32>,
+}
+
+impl Crowd {
+    /// When a command begins before which so many got a place, on so many cores.
+    fn turn(&self, before: u32, cores: u32) -> BootInstant {
+        let later = (WAKE_COST / cores).saturating_mul(before);
+        // A limit, because withdrawn commands are counted, too.
+        let later = later.min(WAKE_COST * PLACES_OF_CORE);
+        let alone = if before < cores {
+            Duration::ZERO
+        } else {
+            FIRST_ALONE
+        };
+        self.instant.plus(later + alone)
+    }
 }
 
 /// What allows a command to wait as a process.
@@ -85,58 +106,60 @@ impl Crowds {
         }
     }
 
-    /// Waits for a place for a command that begins at `instant`. Returns `None` once the crowd begins. Cancel-safe.
-    /// Suspended time does not count, so it may return later by the time that the machine was suspended.
+    /// Waits for a place for a command that begins at `instant`. Returns `None` once the crowd has begun and those that
+    /// got a place have had their turn. Cancel-safe. Suspended time does not count, so it may return later by the time
+    /// that the machine was suspended.
     pub(super) async fn place(&self, instant: BootInstant) -> Option<Place> {
         let of_host = self.of_host.get_or_init(|| {
             let places = places_of_host(process_limit());
             Arc::new(Semaphore::new(places))
         });
-        let (places, first) =
-            self.with(instant, |crowd| (Arc::clone(&crowd.places), crowd.instant));
-        let begin = instant.min(first);
+        let crowd = self.crowd(instant);
+        let begin = instant.min(crowd.instant);
         let permits = async {
-            let place = places.acquire_owned().await?;
+            let place = Arc::clone(&crowd.places).acquire_owned().await?;
             Ok::<_, tokio::sync::AcquireError>([place, Arc::clone(of_host).acquire_owned().await?])
         };
-        // It fails once a semaphore is closed, which none ever is.
-        let permits = tokio::time::timeout(begin.remaining(), permits);
+        // Computed now, so that thousands without a place do not wake at the instant only to wait for it.
+        let rest = begin.max(crowd.turn(crowd.served.load(Ordering::Relaxed), self.cores));
+        // No semaphore is ever closed.
+        let permits = tokio::time::timeout(rest.remaining(), permits);
         let permits = permits.await.ok()?.ok()?;
         if begin <= BootInstant::now() {
+            let rest = rest.remaining();
+            if !rest.is_zero() {
+                // The permits are kept meanwhile: they would wake another one.
+                tokio::time::sleep(rest).await;
+            }
             return None;
         }
-        let before = self.with(instant, |crowd| {
-            crowd.served = crowd.served.saturating_add(1);
-            crowd.served - 1
-        });
-        // A limit, because withdrawn commands are counted, too.
-        let later = (WAKE_COST / self.cores).saturating_mul(before);
-        let turn = first.plus(later.min(WAKE_COST * PLACES_OF_CORE));
+        let before = crowd.served.fetch_add(1, Ordering::Relaxed);
         Some(Place {
-            begins_at: instant.max(turn),
+            begins_at: instant.max(crowd.turn(before, self.cores)),
             _permits: permits,
         })
     }
 
-    /// Does something with the crowd of an instant.
-    fn with<T>(&self, instant: BootInstant, act: impl FnOnce(&mut Crowd) -> T) -> T {
+    /// The crowd of an instant.
+    fn crowd(&self, instant: BootInstant) -> Crowd {
         // No code that holds the lock can panic.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = BootInstant::now();
         known.retain(|crowd| crowd.instant > now);
-        let is_same = |crowd: &Crowd| {
+        let is_same = |crowd: &&Crowd| {
             let (one, other) = (instant.to_duration(), crowd.instant.to_duration());
             one.abs_diff(other) < SAME_INSTANT
         };
-        let index = known.iter().position(is_same).unwrap_or_else(|| {
-            known.push(Crowd {
-                instant,
-                places: Arc::new(Semaphore::new(self.places)),
-                served: 0,
-            });
-            known.len() - 1
-        });
-        act(&mut known[index])
+        if let Some(crowd) = known.iter().find(is_same) {
+            return crowd.clone();
+        }
+        let crowd = Crowd {
+            instant,
+            places: Arc::new(Semaphore::new(self.places)),
+            served: Arc::default(),
+        };
+        known.push(crowd.clone());
+        crowd
     }
 }
 
@@ -177,12 +200,12 @@ mod tests {
         let asked = [0, 40, 10, 90_000].map(micros);
         assert_eq!(
             turns(&crowds, asked).await,
-            [0, 100, 200, 90_000].map(micros)
+            [0, 100, 2_200, 90_000].map(micros)
         );
         let next = instant.plus(Duration::from_secs(1));
         assert_eq!(
             turns(&crowds, [next, instant, next]).await,
-            [next, micros(400), next.plus(Duration::from_micros(100))],
+            [next, micros(2_400), next.plus(Duration::from_micros(100))],
             "each crowd by itself"
         );
     }
@@ -194,7 +217,7 @@ mod tests {
         for _ in 0..=PLACES_OF_CORE {
             drop(crowds.place(instant).await);
         }
-        let last = instant.plus(Duration::from_millis(120));
+        let last = instant.plus(Duration::from_millis(120) + FIRST_ALONE);
         assert_eq!(turns(&crowds, [instant]).await, [last]);
     }
 
@@ -229,6 +252,16 @@ mod tests {
         assert!(!is_free(&crowds, in_an_hour()).await);
         let known = crowds.known.lock().expect("nobody panicked");
         assert_eq!(known.len(), 1, "one that has begun is forgotten");
+    }
+
+    #[tokio::test]
+    async fn a_command_without_a_place_lets_those_with_one_begin_first() {
+        let crowds = Crowds::of(1, 1);
+        let instant = BootInstant::now().plus(Duration::from_millis(50));
+        let first = crowds.place(instant).await.expect("a place");
+        crowds.crowd(instant).served.store(200, Ordering::Relaxed);
+        assert!(crowds.place(instant).await.is_none());
+        assert!(BootInstant::now() >= first.begins_at.plus(WAKE_COST * 200));
     }
 
     #[test]
