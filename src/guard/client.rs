@@ -126,7 +126,7 @@ impl Processes {
     }
 
     /// Waits until a command may be sent to the guard that begins at `start`; as soon as it is prepared if that is
-    /// `None`. Cancel-safe: whoever gives up gives up places in queues.
+    /// `None`. Cancel-safe: a caller that gives up loses its place in the queue.
     pub async fn turn(&self, start: Option<BootInstant>) -> Turn {
         let place = match start {
             Some(start) => self.shared.crowds.place(start).await,

@@ -27,8 +27,8 @@ const WAKE_COST: Duration = Duration::from_micros(200);
 /// one that is just beginning.
 const FIRST_ALONE: Duration = Duration::from_millis(2);
 
-/// Instants that differ by less are of the same crowd: each is computed from the replies to claims, the first from a
-/// reply that perhaps took long because the store decided on thousands.
+/// Instants that differ by less are of the same crowd: each is computed from the reply to a claim, which takes longer
+/// while the store decides on thousands.
 const SAME_INSTANT: Duration = Duration::from_millis(100);
 
 /// How many commands of a crowd wait as processes for each core at most. It prepares them in less than the second that
@@ -257,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_without_a_place_lets_those_with_one_begin_first() {
         let crowds = Crowds::of(1, 1);
-        let instant = BootInstant::now().plus(Duration::from_millis(50));
+        let instant = BootInstant::now().plus(Duration::from_millis(500));
         let first = crowds.place(instant).await.expect("a place");
         crowds.crowd(instant).served.store(200, Ordering::Relaxed);
         assert!(crowds.place(instant).await.is_none());

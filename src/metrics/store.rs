@@ -64,10 +64,6 @@ impl Store for MeasuredStore {
         self.store.shard(lock)
     }
 
-    fn clock_of(&self, lock: &Lock) -> Option<u64> {
-        self.store.clock_of(lock)
-    }
-
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
         self.measured("finish", self.store.finish(finish)).await
     }

@@ -116,6 +116,8 @@ mod tests {
     struct Turns {
         processes: Processes,
         claims: PendingClaims,
+        /// When the runs begin that ask for one.
+        start: BootInstant,
     }
 
     impl Turns {
@@ -123,6 +125,7 @@ mod tests {
             Self {
                 processes: Processes::without_guard(),
                 claims: PendingClaims::default(),
+                start: BootInstant::now().plus(FAR),
             }
         }
 
@@ -132,8 +135,7 @@ mod tests {
             lease: &mut RunLease,
             control: &mut RunControl,
         ) -> Option<Result<Turn, Withdrawal>> {
-            let start = BootInstant::now().plus(FAR);
-            let turn = turn((&self.processes, &self.claims), start, lease, control);
+            let turn = turn((&self.processes, &self.claims), self.start, lease, control);
             tokio::time::timeout(Duration::ZERO, turn).await.ok()
         }
     }
@@ -179,9 +181,8 @@ mod tests {
         turns.claims.set(10_000);
         let (stopper, mut control) = control();
         let mut lease = held_until(BootInstant::now().plus(FAR));
-        let start = BootInstant::now().plus(FAR);
         let tools = (&turns.processes, &turns.claims);
-        let waiting = turn(tools, start, &mut lease, &mut control);
+        let waiting = turn(tools, turns.start, &mut lease, &mut control);
         let stop = async { stopper.send_replace(Stop::Drain) };
         let (why, _) = tokio::join!(waiting, stop);
         assert_eq!(why.err(), Some(Withdrawal::Draining));

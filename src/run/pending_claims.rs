@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::time::BootInstant;
 
-/// More claims than this are many. A host sends 64 at a time, so most of these wait for their turn.
+/// More claims than this are many. A host sends 64 at a time to one server, so most of these wait for their turn.
 const MANY: usize = 256;
 
 /// Once there were many, so few have to be left, so that runs are not woken each time that a reply arrives.

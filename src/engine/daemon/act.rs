@@ -135,21 +135,10 @@ impl Daemon {
     }
 
     /// A claim was granted. If it was cancelled meanwhile, its cancellation gives the grant back.
-    pub(super) fn granted(
-        &mut self,
-        job: JobIx,
-        claim: ClaimId,
-        (mut grant, attempt): (Grant, u32),
-    ) {
+    pub(super) fn granted(&mut self, job: JobIx, claim: ClaimId, (grant, attempt): (Grant, u32)) {
         if let Some(out) = self.claims.remove(claim) {
             out.claimant.hand_over();
-            let now = BootInstant::now();
-            self.clock.claim_granted(&grant, now);
-            let clock = self.link.store.clock_of(&grant.lock);
-            if let Some((due, clock)) = out.claimant.claim().what.due().zip(clock) {
-                let instant = (due.not_before, clock);
-                grant.starts_at = self.clock.starts_at(&grant, instant, now);
-            }
+            self.clock.claim_granted(&grant, BootInstant::now());
             self.set_lead();
             self.feed(Event::Granted {
                 job,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::clock_file::ClockFile;
-use super::reply_clock::ReplyClock;
 use super::store_clock::{Epoch, StoreClock};
 use crate::config::{show_duration, show_roughly};
 use crate::engine::core::{Event, Now};
@@ -76,7 +75,6 @@ pub struct HostClock {
     /// How long claims take from their sending to the grant, of late: the slowest counts, and less with each that
     /// was faster. Zero if no claim was granted yet.
     claims_take: Duration,
-    replies: ReplyClock,
 }
 
 impl HostClock {
@@ -90,7 +88,6 @@ impl HostClock {
             store: StoreClock::default(),
             state: ClockState::Authority,
             claims_take: Duration::ZERO,
-            replies: ReplyClock::default(),
         }
     }
 
@@ -145,21 +142,6 @@ impl HostClock {
     /// for more than the longest lead covers: otherwise one during an outage would decide the lead of dozens.
     pub(super) fn claim_granted(&mut self, grant: &Grant, now: BootInstant) {
         self.claim_took(now.since(grant.sent));
-    }
-
-    /// Returns when a run may start whose claim was granted ahead of its instant, as [`ReplyClock::starts_at`] says.
-    pub(super) fn starts_at(
-        &mut self,
-        grant: &Grant,
-        (instant, clock): (Timestamp, u64),
-        now: BootInstant,
-    ) -> Option<BootInstant> {
-        self.replies.starts_at(grant, (instant, clock), now)
-    }
-
-    /// Notes that a request has failed: what earlier replies said may not be true of the server that decides next.
-    pub(super) fn store_failed(&mut self) {
-        self.replies.forget();
     }
 
     fn claim_took(&mut self, took: Duration) {

@@ -200,7 +200,6 @@ fn report_if(news: bool) -> Notable {
 impl Daemon {
     pub(super) fn store_failed(&mut self, error: &StoreError) {
         tracing::debug!("{error}");
-        self.clock.store_failed();
         // The rest of the store continues; the link of that part reports the outage once.
         let in_part = matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_));
         if in_part || !self.health.is_up() {

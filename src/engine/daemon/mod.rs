@@ -25,7 +25,6 @@ mod recovery;
 mod registry;
 mod reload;
 mod replace;
-mod reply_clock;
 mod report;
 mod request_tasks;
 mod requests;

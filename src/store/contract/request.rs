@@ -178,14 +178,6 @@ impl ClaimTarget {
             }
         }
     }
-
-    /// The occurrence that is claimed, if it is one.
-    pub fn due(&self) -> Option<&Due> {
-        match self {
-            Self::Occurrence { due, .. } => Some(due),
-            Self::Lock | Self::Manual { .. } | Self::Drops { .. } => None,
-        }
-    }
 }
 
 /// The start of a further attempt of a run, noted in the ledger before the attempt starts.

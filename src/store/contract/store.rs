@@ -56,12 +56,6 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         0
     }
 
-    /// Which clock decides on the lock: replies about locks with the same number go by the same one, as long as no
-    /// server takes over from another. `None` if a reply says nothing about the clock of another reply.
-    fn clock_of(&self, lock: &Lock) -> Option<u64> {
-        Some(self.shard(lock))
-    }
-
     /// Writes verdict and record, closes the run, releases the lock by its token and notifies the
     /// hosts that wait for it.
     ///

@@ -291,8 +291,10 @@ impl Claiming<'_> {
     }
 
     fn granted(&self, attempt: u32) -> ClaimReply {
-        let due = self.claim.what.due();
-        let not_before = due.map_or(Timestamp::EPOCH, |due| due.not_before);
+        let not_before = match &self.claim.what {
+            ClaimTarget::Occurrence { due, .. } => due.not_before,
+            _ => Timestamp::EPOCH,
+        };
         ClaimReply::Granted {
             fence: self.lock.fence,
             attempt,
@@ -303,9 +305,10 @@ impl Claiming<'_> {
 
     /// Returns when a run that is opened now starts: not before its instant.
     fn starts_at(&self) -> Timestamp {
-        let now = self.clock.utc();
-        let due = self.claim.what.due();
-        due.map_or(now, |due| now.max(due.not_before))
+        match &self.claim.what {
+            ClaimTarget::Occurrence { due, .. } => self.clock.utc().max(due.not_before),
+            _ => self.clock.utc(),
+        }
     }
 
     /// Rule 8 for the run.

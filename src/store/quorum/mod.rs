@@ -158,11 +158,6 @@ impl Store for QuorumStore {
         })
     }
 
-    /// The nodes that reply first decide by their clocks.
-    fn clock_of(&self, _: &Lock) -> Option<u64> {
-        None
-    }
-
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
         self.proposer.renew(renewals).await
     }

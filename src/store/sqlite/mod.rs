@@ -131,11 +131,6 @@ impl Store for SqliteStore {
         Ok(reply.after(BootInstant::now().since(read)))
     }
 
-    /// Each reply counts from the moment at which the clock of this host was read, so none says better than another.
-    fn clock_of(&self, _: &Lock) -> Option<u64> {
-        None
-    }
-
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
         for renewal in renewals {
             self.note_ttl(renewal.grant.ttl);
