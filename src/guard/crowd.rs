@@ -49,7 +49,7 @@ pub(super) struct Crowds {
 /// The commands that wait for one instant.
 #[derive(Debug, Clone)]
 struct Crowd {
-    /// That of the first command.
+    /// The earliest of its commands'.
     instant: BootInstant,
     places: Arc<Semaphore>,
     /// How many commands got a place.
@@ -146,11 +146,12 @@ impl Crowds {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = BootInstant::now();
         known.retain(|crowd| crowd.instant > now);
-        let is_same = |crowd: &&Crowd| {
+        let is_same = |crowd: &Crowd| {
             let (one, other) = (instant.to_duration(), crowd.instant.to_duration());
             one.abs_diff(other) < SAME_INSTANT
         };
-        if let Some(crowd) = known.iter().find(is_same) {
+        if let Some(crowd) = known.iter_mut().find(|crowd| is_same(crowd)) {
+            crowd.instant = crowd.instant.min(instant);
             return crowd.clone();
         }
         let crowd = Crowd {
