@@ -65,7 +65,7 @@ pub struct Running {
 
 /// The turn of one command to be sent to the guard ([`Processes::turn`]).
 #[derive(Debug)]
-pub struct Turn {
+pub struct SpawnTurn {
     /// What allows it to wait as a process for its instant; kept until it has begun.
     place: Option<Place>,
     /// What allows it to have files open here; kept until the guard has taken them.
@@ -125,16 +125,16 @@ impl Processes {
         self.spawn_unless(turn, spawn, None, pending()).await
     }
 
-    /// Waits until a command may be sent to the guard that begins at `start`; as soon as it is prepared if that is
-    /// `None`. Cancel-safe: a caller that gives up loses its place in the queue.
-    pub async fn turn(&self, start: Option<BootInstant>) -> Turn {
+    /// Waits until a command that begins at `start` may be sent to the guard; `None`: as soon as it is prepared.
+    /// Cancel-safe: a caller that gives up loses its place in the queue.
+    pub async fn turn(&self, start: Option<BootInstant>) -> SpawnTurn {
         let place = match start {
             Some(start) => self.shared.crowds.place(start).await,
             None => None,
         };
         // Never closed; without a permit the command is sent at once.
         let permit = Arc::clone(&self.shared.orders).acquire_owned().await.ok();
-        Turn { place, permit }
+        SpawnTurn { place, permit }
     }
 
     /// Starts a command as [`Processes::spawn`] does, in its turn; with [`Stdio::Capture`], `sink` receives the output,
@@ -143,7 +143,7 @@ impl Processes {
     /// returns what it decided.
     pub async fn spawn_unless(
         &self,
-        turn: Turn,
+        turn: SpawnTurn,
         mut spawn: Spawn,
         sink: Option<Arc<dyn OutputSink>>,
         withdrawn: impl Future<Output = ()>,
@@ -151,7 +151,7 @@ impl Processes {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
         let mut withdrawn = pin!(withdrawn);
-        let Turn { place, permit } = turn;
+        let SpawnTurn { place, permit } = turn;
         if let Some(place) = &place {
             spawn.start = Some(place.begins_at);
         }

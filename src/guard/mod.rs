@@ -88,7 +88,7 @@ mod wire;
 pub(crate) use cgroup::{NoCgroup, delegated};
 #[cfg(test)]
 pub(crate) use client::ScriptedGuard;
-pub use client::{Deadlines, Processes, Running, Turn};
+pub use client::{Deadlines, Processes, Running, SpawnTurn};
 pub use launch::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX};
 pub use process::{

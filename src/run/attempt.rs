@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use super::attempt_result::{AttemptResult, ReturnReason};
 use super::follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
-use super::instant::{self, Withdrawal};
+use super::instant::{self, SpawnQueue, Withdrawal};
 use super::lease::RunLease;
 use super::tail::FailureTail;
 use super::{Began, RunControl, RunDriver, Tools, command};
 use nix::sys::signal::Signal;
 
-use crate::guard::{EndedBy, Exit, OutputSink, Running, Spawn, SpawnError, Status, Stream, Turn};
+use crate::guard::{
+    EndedBy, Exit, OutputSink, Running, Spawn, SpawnError, SpawnTurn, Status, Stream,
+};
 use crate::lease::{Lease, LeaseLost};
 use crate::observe::{RunFields, run_log};
 use crate::store::{Kind, Outcome};
@@ -48,7 +50,7 @@ impl RunDriver<'_> {
         if !self.assignment.is_first(number) {
             self.output.begin_attempt(number);
         }
-        let (started, withdrawal) = self.spawn(tools, (turn, spawn), control).await;
+        let (started, withdrawal) = self.spawn(tools, turn, spawn, control).await;
         match (started, withdrawal) {
             (Err(SpawnError::Withdrawn | SpawnError::TooLate), Some(why)) => {
                 why.result(&mut self.lease)
@@ -72,14 +74,16 @@ impl RunDriver<'_> {
         tools: &Tools,
         control: &mut RunControl,
         number: u32,
-    ) -> Result<Turn, Withdrawal> {
-        match self.assignment.start_of(number) {
-            None => Ok(tools.processes.turn(None).await),
-            Some(start) => {
-                let wait_for = (&tools.processes, &tools.pending_claims);
-                instant::turn(wait_for, start, &mut self.lease, control).await
-            }
-        }
+    ) -> Result<SpawnTurn, Withdrawal> {
+        let Some(start) = self.assignment.start_of(number) else {
+            return Ok(tools.processes.turn(None).await);
+        };
+        let queue = SpawnQueue {
+            processes: &tools.processes,
+            claims: &tools.pending_claims,
+            start,
+        };
+        queue.turn(&mut self.lease, control).await
     }
 
     /// Has the guard start the command. If it was granted ahead of its instant, and must not start any more before
@@ -88,7 +92,8 @@ impl RunDriver<'_> {
     async fn spawn(
         &mut self,
         tools: &Tools,
-        (turn, spawn): (Turn, Spawn),
+        turn: SpawnTurn,
+        spawn: Spawn,
         control: &mut RunControl,
     ) -> (Result<Running, SpawnError>, Option<Withdrawal>) {
         let sink: Arc<dyn OutputSink> = self.output.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::attempt_result::{AttemptResult, ReturnReason};
 use super::lease::RunLease;
 use super::{Cause, PendingClaims, RunControl};
-use crate::guard::{Processes, Turn};
+use crate::guard::{Processes, SpawnTurn};
 use crate::lease::LeaseLost;
 use crate::store::Outcome;
 use crate::time::BootInstant;
@@ -59,23 +59,33 @@ pub(super) async fn withdrawn(lease: &mut RunLease, control: &mut RunControl) ->
     }
 }
 
-/// Waits for the turn of a run that was granted ahead of `start`: until few claims have no reply, and then until the
-/// command may be sent to the guard. Fails at once if the run must not start any more. Cancel-safe.
-pub(super) async fn turn(
-    (processes, claims): (&Processes, &PendingClaims),
-    start: BootInstant,
-    lease: &mut RunLease,
-    control: &mut RunControl,
-) -> Result<Turn, Withdrawal> {
-    let turn = async {
-        claims.few(start).await;
-        processes.turn(Some(start)).await
-    };
-    // Both arms are cancel-safe, as the documentation of each says.
-    tokio::select! {
-        biased;
-        why = withdrawn(lease, control) => Err(why),
-        turn = turn => Ok(turn),
+/// What a run waits for that was granted ahead of its instant, before its command is sent to the guard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpawnQueue<'a> {
+    pub(super) processes: &'a Processes,
+    pub(super) claims: &'a PendingClaims,
+    /// The instant.
+    pub(super) start: BootInstant,
+}
+
+impl SpawnQueue<'_> {
+    /// Waits until few claims have no reply, and then until the command may be sent. Fails at once if the run must not
+    /// start any more. Cancel-safe.
+    pub(super) async fn turn(
+        self,
+        lease: &mut RunLease,
+        control: &mut RunControl,
+    ) -> Result<SpawnTurn, Withdrawal> {
+        let turn = async {
+            self.claims.few(self.start).await;
+            self.processes.turn(Some(self.start)).await
+        };
+        // Both arms are cancel-safe, as the documentation of each says.
+        tokio::select! {
+            biased;
+            why = withdrawn(lease, control) => Err(why),
+            turn = turn => Ok(turn),
+        }
     }
 }
 
@@ -112,15 +122,14 @@ mod tests {
         }
     }
 
-    /// The turns of this host.
-    struct Turns {
+    /// What the runs of a host wait for whose instant is far away, the same for all.
+    struct QueueBench {
         processes: Processes,
         claims: PendingClaims,
-        /// When the runs begin that ask for one.
         start: BootInstant,
     }
 
-    impl Turns {
+    impl QueueBench {
         fn new() -> Self {
             Self {
                 processes: Processes::without_guard(),
@@ -129,13 +138,21 @@ mod tests {
             }
         }
 
-        /// The turn of a run that begins at an instant which is far away; `None` while it has to wait.
+        fn queue(&self) -> SpawnQueue<'_> {
+            SpawnQueue {
+                processes: &self.processes,
+                claims: &self.claims,
+                start: self.start,
+            }
+        }
+
+        /// The turn of one of them; `None` while it has to wait.
         async fn ask(
             &self,
             lease: &mut RunLease,
             control: &mut RunControl,
-        ) -> Option<Result<Turn, Withdrawal>> {
-            let turn = turn((&self.processes, &self.claims), self.start, lease, control);
+        ) -> Option<Result<SpawnTurn, Withdrawal>> {
+            let turn = self.queue().turn(lease, control);
             tokio::time::timeout(Duration::ZERO, turn).await.ok()
         }
     }
@@ -146,29 +163,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_has_no_turn_while_many_claims_are_pending_or_its_crowd_has_no_place() {
-        let turns = Turns::new();
+        let bench = QueueBench::new();
         let mut lease = held_until(BootInstant::now().plus(FAR));
         let (_stopper, mut control) = control();
-        turns.claims.set(10_000);
-        assert!(turns.ask(&mut lease, &mut control).await.is_none());
-        turns.claims.set(0);
-        let first = turns.ask(&mut lease, &mut control).await;
+        bench.claims.set(10_000);
+        assert!(bench.ask(&mut lease, &mut control).await.is_none());
+        bench.claims.set(0);
+        let first = bench.ask(&mut lease, &mut control).await;
         let first = first.expect("nothing is to be waited for").expect("a turn");
-        assert!(turns.ask(&mut lease, &mut control).await.is_none());
+        assert!(bench.ask(&mut lease, &mut control).await.is_none());
         drop(first);
-        assert!(turns.ask(&mut lease, &mut control).await.is_some());
+        assert!(bench.ask(&mut lease, &mut control).await.is_some());
     }
 
     #[tokio::test]
     async fn what_stopped_a_run_before_its_turn_is_noticed_at_once() {
-        let turns = Turns::new();
+        let bench = QueueBench::new();
         let (stopper, mut control) = control();
         stopper.send_replace(Stop::Drain);
         let mut lease = held_until(BootInstant::now().plus(FAR));
-        let why = turns.ask(&mut lease, &mut control).await;
+        let why = bench.ask(&mut lease, &mut control).await;
         assert_eq!(why.and_then(Result::err), Some(Withdrawal::Draining));
         let (_stopper, mut control) = self::control();
-        let why = turns
+        let why = bench
             .ask(&mut held_until(BootInstant::BOOT), &mut control)
             .await;
         let expired = Withdrawal::Lost(LeaseLost::Expired);
@@ -176,16 +193,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stops_a_run_while_it_waits_for_its_turn_is_noticed() {
-        let turns = Turns::new();
-        turns.claims.set(10_000);
-        let (stopper, mut control) = control();
-        let mut lease = held_until(BootInstant::now().plus(FAR));
-        let tools = (&turns.processes, &turns.claims);
-        let waiting = turn(tools, turns.start, &mut lease, &mut control);
-        let stop = async { stopper.send_replace(Stop::Drain) };
-        let (why, _) = tokio::join!(waiting, stop);
-        assert_eq!(why.err(), Some(Withdrawal::Draining));
+    async fn what_stops_a_run_while_it_waits_for_claims_or_for_a_place_is_noticed() {
+        for claims in [10_000, 0] {
+            let bench = QueueBench::new();
+            let _only_place = bench.processes.turn(Some(bench.start)).await;
+            bench.claims.set(claims);
+            let (stopper, mut control) = control();
+            let mut lease = held_until(BootInstant::now().plus(FAR));
+            let waiting = bench.queue().turn(&mut lease, &mut control);
+            let stop = async { stopper.send_replace(Stop::Drain) };
+            let (why, _) = tokio::join!(waiting, stop);
+            assert_eq!(why.err(), Some(Withdrawal::Draining));
+        }
     }
 
     #[tokio::test(start_paused = true)]
