@@ -57,6 +57,11 @@ struct Crowd {
 }
 
 impl Crowd {
+    /// When those that got a place so far will have begun.
+    fn has_begun_at(&self, cores: u32) -> BootInstant {
+        self.turn(self.served.load(Ordering::Relaxed), cores)
+    }
+
     /// When a command begins before which so many got a place, on so many cores.
     fn turn(&self, before: u32, cores: u32) -> BootInstant {
         let later = (WAKE_COST / cores).saturating_mul(before);
@@ -121,7 +126,7 @@ impl Crowds {
             Ok::<_, tokio::sync::AcquireError>([place, Arc::clone(of_host).acquire_owned().await?])
         };
         // Computed now, so that thousands without a place do not wake at the instant only to wait for it.
-        let rest = begin.max(crowd.turn(crowd.served.load(Ordering::Relaxed), self.cores));
+        let rest = begin.max(crowd.has_begun_at(self.cores));
         // No semaphore is ever closed.
         let permits = tokio::time::timeout(rest.remaining(), permits);
         let permits = permits.await.ok()?.ok()?;
@@ -145,10 +150,12 @@ impl Crowds {
         // No code that holds the lock can panic.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = BootInstant::now();
-        known.retain(|crowd| crowd.instant > now);
+        // Not only until its instant: a command whose claim was late lets those with a place begin first, too.
+        known.retain(|crowd| crowd.has_begun_at(self.cores) > now);
         let is_same = |crowd: &Crowd| {
             let (one, other) = (instant.to_duration(), crowd.instant.to_duration());
-            one.abs_diff(other) < SAME_INSTANT
+            // One that has begun is not that of a command which begins later.
+            one.abs_diff(other) < SAME_INSTANT && (crowd.instant > now || instant <= now)
         };
         if let Some(crowd) = known.iter_mut().find(|crowd| is_same(crowd)) {
             crowd.instant = crowd.instant.min(instant);
@@ -252,7 +259,7 @@ mod tests {
         assert!(BootInstant::now() >= near);
         assert!(!is_free(&crowds, in_an_hour()).await);
         let known = crowds.known.lock().expect("nobody panicked");
-        assert_eq!(known.len(), 1, "one that has begun is forgotten");
+        assert_eq!(known.len(), 1, "those that have begun are forgotten");
     }
 
     #[tokio::test]
@@ -261,8 +268,22 @@ mod tests {
         let instant = BootInstant::now().plus(Duration::from_millis(500));
         let first = crowds.place(instant).await.expect("a place");
         crowds.crowd(instant).served.store(200, Ordering::Relaxed);
+        let have_begun = first.begins_at.plus(WAKE_COST * 200);
         assert!(crowds.place(instant).await.is_none());
-        assert!(BootInstant::now() >= first.begins_at.plus(WAKE_COST * 200));
+        assert!(BootInstant::now() >= have_begun);
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_claimed_late_lets_those_with_a_place_begin_first() {
+        let crowds = Crowds::of(1, 1);
+        let instant = BootInstant::now().plus(Duration::from_millis(500));
+        let first = crowds.place(instant).await.expect("a place");
+        crowds.crowd(instant).served.store(400, Ordering::Relaxed);
+        let have_begun = first.begins_at.plus(WAKE_COST * 400);
+        tokio::time::sleep(first.begins_at.remaining()).await;
+        drop(first);
+        assert!(crowds.place(instant).await.is_none());
+        assert!(BootInstant::now() >= have_begun);
     }
 
     #[test]

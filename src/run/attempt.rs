@@ -45,8 +45,7 @@ impl RunDriver<'_> {
         if let Some(lost) = self.loss_before_first_attempt(number) {
             return Withdrawal::Lost(lost).result(&mut self.lease);
         }
-        let lease_ends = self.lease.lease().map(Lease::ends);
-        self.assignment.set_limits(&mut spawn, number, lease_ends);
+        (self.assignment).set_limits(&mut spawn, &turn, number, &self.lease);
         if !self.assignment.is_first(number) {
             self.output.begin_attempt(number);
         }

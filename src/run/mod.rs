@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::config::{Job, OnLost};
 use crate::ground::timing;
-use crate::guard::{Processes, Spawn, Status, Usage};
+use crate::guard::{Processes, Spawn, SpawnTurn, Status, Usage};
 use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{RunFields, run_log};
@@ -168,9 +168,10 @@ impl Assignment {
         starts_at.filter(|_| self.is_first(attempt))
     }
 
-    /// Sets when the command of an attempt may begin, and when it must be dead.
-    fn set_limits(&self, spawn: &mut Spawn, attempt: u32, lease_ends: Option<BootInstant>) {
-        let kill_at = lease_ends.map(timing::kill_at);
+    /// Sets when the command of an attempt may begin, and when it must be dead. Takes the turn as a proof that the wait
+    /// for it is over: the lease may be renewed meanwhile.
+    fn set_limits(&self, spawn: &mut Spawn, _turn: &SpawnTurn, attempt: u32, lease: &RunLease) {
+        let kill_at = lease.lease().map(|lease| timing::kill_at(lease.ends()));
         spawn.start = self.start_of(attempt);
         // `on_lost: continue` lets a run outlive its lease, but not begin after it.
         spawn.start_until = kill_at.filter(|_| self.is_first(attempt));

@@ -56,14 +56,16 @@ fn only_the_first_attempt_has_an_instant_and_keeps_it_when_it_has_passed() {
 async fn the_first_attempt_does_not_begin_after_its_lease_even_if_the_run_may_outlive_it() {
     let ends = BootInstant::now().plus(Duration::from_secs(30));
     let kill_at = Some(timing::kill_at(ends));
+    let lease = RunLease::new(Some(Lease::unrenewed(ends)));
+    let turn = Processes::without_guard().turn(None).await;
     for (fields, deadline) in [("", kill_at), (", on_lost: continue", None)] {
         let assignment = granted_with(fields, None);
         let environment = Arc::default();
         let spawn = command::prepare(&assignment, &environment, 1).await;
         let mut spawn = spawn.expect("there is nothing to look up");
-        assignment.set_limits(&mut spawn, 1, Some(ends));
+        assignment.set_limits(&mut spawn, &turn, 1, &lease);
         assert_eq!((spawn.start_until, spawn.deadline), (kill_at, deadline));
-        assignment.set_limits(&mut spawn, 2, Some(ends));
+        assignment.set_limits(&mut spawn, &turn, 2, &lease);
         assert_eq!((spawn.start_until, spawn.deadline), (None, deadline));
     }
 }
