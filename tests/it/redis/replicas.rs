@@ -362,29 +362,57 @@ async fn granted_ahead(store: &Arc<dyn Store>) -> (Timestamp, Timestamp, Duratio
     let mut number = 0;
     loop {
         number += 1;
-        let job = JobName::parse(&format!("j{number}")).unwrap();
-        let lock = Lock::named(&LockName::parse(job.as_str()).unwrap());
-        let registration = Registration {
-            job: job.clone(),
-            lock: lock.clone(),
-            fingerprint: Fingerprint("f".into()),
-            ttl: claim().ttl,
-        };
-        let registered = store.register(&[registration]).await.unwrap();
-        let near = store.now().await.unwrap().plus(Duration::from_millis(900));
-        let mut claim = Claim {
-            lock,
-            ..occurrence(&job, near)
-        };
-        if let ClaimTarget::Occurrence { due, .. } = &mut claim.what {
-            due.prev = Some(registered[0].decided_until);
-            due.lead = LEAD;
-        }
+        let (near, claim) = claim_ahead(&**store, number).await;
         match store.claim(&claim).await {
             Ok(ClaimReply::Granted { at, starts_in, .. }) => return (near, at, starts_in),
             reply => assert!(began.elapsed() < LIMIT, "{reply:?}"),
         }
     }
+}
+
+/// An instant that is near, and the claim of a job of this number for it.
+async fn claim_ahead(store: &dyn Store, number: u32) -> (Timestamp, Claim) {
+    let job = JobName::parse(&format!("j{number}")).unwrap();
+    let lock = Lock::named(&LockName::parse(job.as_str()).unwrap());
+    let registration = Registration {
+        job: job.clone(),
+        lock: lock.clone(),
+        fingerprint: Fingerprint("f".into()),
+        ttl: claim().ttl,
+    };
+    let registered = store.register(&[registration]).await.unwrap();
+    let near = store.now().await.unwrap().plus(Duration::from_millis(900));
+    let mut claim = Claim {
+        lock,
+        ..occurrence(&job, near)
+    };
+    if let ClaimTarget::Occurrence { due, .. } = &mut claim.what {
+        due.prev = Some(registered[0].decided_until);
+        due.lead = LEAD;
+    }
+    (near, claim)
+}
+
+/// A busy host reads a reply long after it has arrived.
+#[tokio::test]
+async fn the_time_for_which_a_reply_waits_to_be_read_counts_towards_the_instant() {
+    let server = master();
+    let store = replicated(&server.url(), 0);
+    let (near, claim) = claim_ahead(&*store, 1).await;
+    let busy = Duration::from_millis(300);
+    // This runtime has one thread, so nothing is read meanwhile.
+    let until_busy = async {
+        while server.number(&["EXISTS", "cronlatch:{j1}:lock"]) == 0 {
+            tokio::task::yield_now().await;
+        }
+        std::thread::sleep(busy);
+    };
+    let (reply, ()) = tokio::join!(store.claim(&claim), until_busy);
+    let Ok(ClaimReply::Granted { at, starts_in, .. }) = reply else {
+        panic!("not granted: {reply:?}");
+    };
+    let left = near.since(at).saturating_sub(busy);
+    assert!(starts_in <= left, "{starts_in:?} of {left:?}");
 }
 
 /// A master that is cut off from its replica, while a replica has become the master, cannot keep

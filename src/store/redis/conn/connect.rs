@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::exchange::within;
 use super::hello::{Hello, OLDEST, Part, judge};
 use super::other_encryption::{self, KnownFailure};
+use super::timed::TimedConnection;
 use crate::store::endpoint::{Encryption, Endpoint};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{ErrorDetail, RedisSettings};
@@ -56,16 +57,56 @@ pub(in crate::store::redis) async fn connect(
     part: Part,
     pushes: UnboundedSender<PushInfo>,
 ) -> Result<MultiplexedConnection, RedisFailure> {
-    connect_noting((settings, &KnownFailure::default()), part, pushes).await
+    let known = KnownFailure::default();
+    let connecting = Box::pin(async {
+        let mut connection = open(settings, &known, &without_time_outs(pushes)).await?;
+        check(settings, part, &mut connection).await?;
+        Ok(connection)
+    });
+    in_time(settings, &known, connecting).await
 }
 
-/// As [`connect`], for a caller that may stop waiting earlier: notes why the connection cannot be made.
-pub(in crate::store::redis) async fn connect_noting(
-    (settings, known): (&RedisSettings, &KnownFailure),
+/// As [`connect`], with a connection that says when each reply arrived, and for a caller that may stop waiting earlier:
+/// notes why the connection cannot be made.
+pub(super) async fn connect_timed(
+    settings: &RedisSettings,
+    known: &KnownFailure,
     part: Part,
     pushes: UnboundedSender<PushInfo>,
-) -> Result<MultiplexedConnection, RedisFailure> {
-    let connecting = connect_unbounded((settings, known), part, pushes);
+) -> Result<TimedConnection, RedisFailure> {
+    let config = without_time_outs(pushes);
+    let connecting = Box::pin(async {
+        let client = client(settings)?;
+        let opening = Box::pin(TimedConnection::open(&client, &config));
+        let mut connection = explained(settings, known, opening).await?;
+        check(settings, part, connection.inner_mut()).await?;
+        Ok(connection)
+    });
+    in_time(settings, known, connecting).await
+}
+
+fn without_time_outs(pushes: UnboundedSender<PushInfo>) -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_push_sender(pushes)
+}
+
+async fn check(
+    settings: &RedisSettings,
+    part: Part,
+    connection: &mut MultiplexedConnection,
+) -> Result<(), RedisFailure> {
+    let hello = Hello::ask(&settings.shown(), connection).await?;
+    judge(&settings.shown(), part, &hello)
+}
+
+/// Waits for a connection at most [`CONNECT_TIMEOUT`].
+async fn in_time<T>(
+    settings: &RedisSettings,
+    known: &KnownFailure,
+    connecting: impl Future<Output = Result<T, RedisFailure>>,
+) -> Result<T, RedisFailure> {
     within(CONNECT_TIMEOUT, connecting)
         .await
         .unwrap_or_else(|| {
@@ -76,32 +117,28 @@ pub(in crate::store::redis) async fn connect_noting(
         })
 }
 
-async fn connect_unbounded(
-    (settings, known): (&RedisSettings, &KnownFailure),
-    part: Part,
-    pushes: UnboundedSender<PushInfo>,
-) -> Result<MultiplexedConnection, RedisFailure> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_push_sender(pushes);
-    let mut connection = open((settings, known), &config).await?;
-    let hello = Hello::ask(&settings.shown(), &mut connection).await?;
-    judge(&settings.shown(), part, &hello)?;
-    Ok(connection)
-}
-
 /// Connects and logs in, without a limit. Finds out whether TLS is what keeps it from that: a caller whose limit is
 /// over reports what is known by then.
 pub(in crate::store::redis) async fn open(
-    (settings, known): (&RedisSettings, &KnownFailure),
+    settings: &RedisSettings,
+    known: &KnownFailure,
     config: &AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, RedisFailure> {
     let client = client(settings)?;
+    let opening = Box::pin(client.get_multiplexed_async_connection_with_config(config));
+    explained(settings, known, opening).await
+}
+
+/// Waits for a connection. If it fails, finds out whether TLS is why.
+async fn explained<T>(
+    settings: &RedisSettings,
+    known: &KnownFailure,
+    opening: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, RedisFailure> {
     // Cancel-safe: neither has changed anything when it is given up.
     let opened = tokio::select! {
         biased;
-        opened = client.get_multiplexed_async_connection_with_config(config) => opened,
+        opened = opening => opened,
         never = other_encryption::look_for_none(settings, known) => match never {},
     };
     let error = match opened {

@@ -40,7 +40,7 @@ impl Inspector {
             .set_connection_timeout(None)
             .set_response_timeout(Some(PATIENCE));
         let known = KnownFailure::default();
-        let opening = open((settings, &known), &config);
+        let opening = open(settings, &known, &config);
         match tokio::time::timeout(CONNECT_TIMEOUT, opening).await {
             Ok(Ok(connection)) => Ok(Self {
                 connection,

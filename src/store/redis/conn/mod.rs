@@ -3,6 +3,7 @@
 //! [`link`] keeps the connection over which scripts run, [`pubsub`] another one that receives messages,
 //! and [`barrier`] a third one that waits for replicas.
 
+mod arrival;
 pub(super) mod barrier;
 pub(super) mod connect;
 mod exchange;
@@ -13,3 +14,4 @@ pub(super) mod link;
 pub(super) mod other_encryption;
 pub(super) mod presence;
 pub(super) mod pubsub;
+mod timed;

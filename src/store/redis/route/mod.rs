@@ -28,11 +28,14 @@ use super::failure::RedisFailure;
 use super::script::Script;
 use crate::names::Prefix;
 use crate::store::{Lock, Registration};
+use crate::time::BootInstant;
 
 /// A script's reply and the server that it came from.
 #[derive(Debug)]
 pub(super) struct ScriptReply {
     pub(super) value: Value,
+    /// When it had arrived at this host.
+    pub(super) arrived: BootInstant,
     pub(super) origin: ReplyOrigin,
 }
 

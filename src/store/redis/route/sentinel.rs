@@ -230,7 +230,7 @@ impl Sentinel {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(CONNECT_TIMEOUT));
-        let mut connection = open((&self.settings, known), &config).await?;
+        let mut connection = open(&self.settings, known, &config).await?;
         let shown = self.settings.shown();
         if Hello::ask(&shown, &mut connection).await?.is_sentinel() {
             Ok(connection)

@@ -82,6 +82,7 @@ impl Route for ServerRoute {
         let reply = self.link.run_by(script, &call, limit).await?;
         Ok(ScriptReply {
             value: reply.value,
+            arrived: reply.arrived,
             origin: ReplyOrigin {
                 connection: reply.connection,
                 slot: None,

@@ -19,8 +19,11 @@ impl RedisStore {
         let all_failures = self.route.all_failures();
         let call = claim::call(self.prefix(), claim, self.longest(), all_failures);
         let script = &self.scripts.claim;
-        let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
-        let received = BootInstant::now();
+        let ScriptReply {
+            value,
+            arrived,
+            origin,
+        } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
         let clear = unacknowledged::clear_call(self.prefix(), claim, &value);
         let reply = claim::read(self.prefix(), value)?;
         if !matches!(reply, ClaimReply::Granted { .. }) {
@@ -31,8 +34,8 @@ impl RedisStore {
         }
         self.missing_replicas.over(|| origin.server());
         self.note(clear).await;
-        // A claim ahead of its instant need not wait again for the time that the replicas took.
-        Ok(reply.after(BootInstant::now().since(received)))
+        // A claim ahead of its instant need not wait again for the time that the reply and the replicas took.
+        Ok(reply.after(BootInstant::now().since(arrived)))
     }
 
     /// Returns a granted claim to the ledger because replicas of the server are missing.

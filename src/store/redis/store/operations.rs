@@ -248,7 +248,8 @@ impl Store for RedisStore {
         self.check_format().await?;
         let call = ledger::replace_call(self.prefix(), replacement);
         let script = &self.scripts.replace;
-        let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
+        let ScriptReply { value, origin, .. } =
+            self.route.run(script, call, RESPONSE_TIMEOUT).await?;
         self.route.replicated(&origin, RESPONSE_TIMEOUT).await?;
         Ok(ledger::replace_read(value)?)
     }

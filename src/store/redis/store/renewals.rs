@@ -52,7 +52,7 @@ pub(super) async fn renew(
 /// grant nothing, and a holder must learn at once that its lease is lost.
 async fn acknowledged(
     route: &dyn Route,
-    ScriptReply { value, origin }: ScriptReply,
+    ScriptReply { value, origin, .. }: ScriptReply,
     count: usize,
     limit: Duration,
 ) -> Result<Vec<Option<RenewReply>>, RedisFailure> {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
@@ -15,9 +14,10 @@ use crate::ground::tasks;
 use crate::store::RedisSettings;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::conn::barrier::Barrier;
-use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, connect_noting};
+use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, connect_timed};
 use crate::store::redis::conn::exchange::{Exchange, within};
 use crate::store::redis::conn::other_encryption::KnownFailure;
+use crate::store::redis::conn::timed::TimedConnection;
 use crate::store::redis::failure::RedisFailure;
 
 /// How often the Sentinels are asked whether the master is still the same.
@@ -25,7 +25,7 @@ const LOOK_AT_MASTER: Duration = Duration::from_secs(1);
 
 /// A new connection.
 struct Connected {
-    connection: MultiplexedConnection,
+    connection: TimedConnection,
     barrier: Option<Arc<Barrier>>,
     server: RedisSettings,
 }
@@ -126,8 +126,8 @@ impl Link {
             Some(source) => source.server().await?,
             None => self.settings.clone(),
         };
-        let connection = connect_noting((&server, known), self.part, pushes).await?;
-        let barrier = Barrier::beside(&connection, &server, self.part).await?;
+        let connection = connect_timed(&server, known, self.part, pushes).await?;
+        let barrier = Barrier::beside(connection.inner(), &server, self.part).await?;
         Ok(Connected {
             connection,
             barrier,
@@ -156,12 +156,13 @@ impl Link {
 
     /// Warns once, and after each change of the policy, if the server may evict leases and ledgers. A
     /// process has several links to one server.
-    async fn warn_of_eviction(&self, mut connection: MultiplexedConnection) {
+    async fn warn_of_eviction(&self, mut connection: TimedConnection) {
+        let connection = connection.inner_mut();
         connection.set_response_timeout(RESPONSE_TIMEOUT);
         let mut command = redis::cmd("INFO");
         command.arg("memory");
         // The user may not be allowed to read this.
-        let Ok(info) = command.query_async::<String>(&mut connection).await else {
+        let Ok(info) = command.query_async::<String>(connection).await else {
             return;
         };
         let policy = info

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use redis::Value;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
 use super::barrier::{Barrier, Trace};
@@ -25,8 +24,10 @@ use super::exchange::Exchange;
 use super::hello::Part;
 use super::known_scripts::KnownScripts;
 use super::other_encryption::KnownFailure;
+use super::timed::TimedConnection;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{RedisSettings, SentinelSettings};
+use crate::time::BootInstant;
 
 /// Names the server that a link connects to, if that may change.
 #[async_trait]
@@ -69,7 +70,7 @@ struct ConnectAttempt {
 
 #[derive(Debug, Clone)]
 struct Live {
-    connection: MultiplexedConnection,
+    connection: TimedConnection,
     exchange: Exchange,
     /// Set if replicas must acknowledge claims and renewals.
     barrier: Option<Arc<Barrier>>,
@@ -80,6 +81,8 @@ struct Live {
 #[derive(Debug)]
 pub(in crate::store::redis) struct LinkReply {
     pub(in crate::store::redis) value: Value,
+    /// When it had arrived at this host.
+    pub(in crate::store::redis) arrived: BootInstant,
     pub(in crate::store::redis) connection: ConnectionHandle,
 }
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::{Link, LinkReply};
@@ -13,6 +12,7 @@ use crate::store::redis::codec::call::Call;
 use crate::store::redis::codec::keys;
 use crate::store::redis::codec::reply::{Items, text};
 use crate::store::redis::conn::exchange::NoReply;
+use crate::store::redis::conn::timed::{TimedConnection, TimedReply};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::script::Script;
 
@@ -88,9 +88,9 @@ impl Link {
         limit: Duration,
     ) -> Result<LinkReply, RedisFailure> {
         let command = Arc::new(command);
-        self.exchange(limit, move |mut connection| {
+        self.exchange(limit, move |connection| {
             let command = Arc::clone(&command);
-            async move { command.query_async(&mut connection).await }
+            async move { connection.send(&command).await }
         })
         .await
     }
@@ -100,10 +100,10 @@ impl Link {
     async fn exchange<F>(
         self: &Arc<Self>,
         limit: Duration,
-        request: impl Fn(MultiplexedConnection) -> F,
+        request: impl Fn(TimedConnection) -> F,
     ) -> Result<LinkReply, RedisFailure>
     where
-        F: Future<Output = Result<Value, RedisError>> + Send + 'static,
+        F: Future<Output = Result<TimedReply, RedisError>> + Send + 'static,
     {
         for _ in 0..CONNECTIONS {
             let live = self.connection(limit).await?;
@@ -112,11 +112,14 @@ impl Link {
                 Err(NoReply::NotSent) => continue,
                 Err(NoReply::Silence(limit)) => Err(self.silent(limit)),
                 Err(NoReply::Error(error)) => Err(RedisFailure::of(&self.shown, &error)),
-                Ok(value) => Ok(value),
+                Ok(reply) => Ok(reply),
             };
-            let value = self.judge(live.generation, reply)?;
-            let connection = self.handle(live);
-            return Ok(LinkReply { value, connection });
+            let TimedReply { value, arrived } = self.judge(live.generation, reply)?;
+            return Ok(LinkReply {
+                value,
+                arrived,
+                connection: self.handle(live),
+            });
         }
         Err(self.no_connection(limit))
     }
@@ -189,12 +192,9 @@ impl Link {
     ) -> Result<LinkReply, RedisFailure> {
         let mut commands = redis::pipe();
         commands.cmd("ASKING").ignore().add_command(command);
-        self.exchange(limit, move |mut connection| {
+        self.exchange(limit, move |connection| {
             let commands = commands.clone();
-            async move {
-                let reply = commands.query_async::<(Value,)>(&mut connection).await;
-                reply.map(|(value,)| value)
-            }
+            async move { connection.send_all(&commands).await }
         })
         .await
     }
@@ -228,12 +228,12 @@ impl Link {
     fn judge(
         &self,
         generation: u64,
-        reply: Result<Value, RedisFailure>,
-    ) -> Result<Value, RedisFailure> {
+        reply: Result<TimedReply, RedisFailure>,
+    ) -> Result<TimedReply, RedisFailure> {
         match reply {
-            Ok(value) => {
+            Ok(reply) => {
                 self.log_end_of_outage();
-                Ok(value)
+                Ok(reply)
             }
             Err(mut failure) => {
                 // The Sentinels may name another master by now.

@@ -80,6 +80,7 @@ impl Route for ClusterRoute {
         let reply = self.router.run(slot, script, &call, limit).await?;
         Ok(ScriptReply {
             value: reply.value,
+            arrived: reply.arrived,
             origin: ReplyOrigin {
                 connection: reply.connection,
                 slot: Some(slot),
