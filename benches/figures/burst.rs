@@ -41,6 +41,7 @@ fn at_once(jobs: usize) -> Result<(), String> {
     let schedule = format!("{} {} {} * * *", due.second(), due.minute(), due.hour());
     let list = list(&marks, jobs, ("schedule", &schedule))?;
     let daemon = Daemon::start(dir.path(), &list, &redis.url())?;
+    run_once_before(due)?;
     begun(&marks, jobs).map_err(|e| format!("{e}\n{}", daemon.log()))?;
     drop(daemon);
     let floor = floor(jobs)?;
@@ -69,7 +70,8 @@ pub(crate) fn fleet() -> Result<(), String> {
     });
     thread::sleep(first.saturating_sub(Duration::from_secs(1)));
     let earlier = lines(&marks);
-    for minutes in 1..=MINUTES {
+    for (due, minutes) in dues.iter().zip(1..) {
+        run_once_before(*due)?;
         begun(&marks, earlier + minutes * JOBS_OF_FLEET).map_err(|e| format!("{e}\n{}", logs()))?;
     }
     // A job that starts twice does so late.
@@ -81,6 +83,18 @@ pub(crate) fn fleet() -> Result<(), String> {
         report(JOBS_OF_FLEET, &starts(&marks, due), floor, &place)?;
     }
     Ok(())
+}
+
+/// Runs the command once, a moment before an instant. Some machines take back the memory of a program that nobody has
+/// run for a minute; the first jobs would then wait until the disk has read it, whatever starts them.
+fn run_once_before(due: DateTime<Utc>) -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let mut command = mark::command(&dir.path().join("marks"))?;
+    let left = (due - Utc::now()).to_std().unwrap_or_default();
+    thread::sleep(left.saturating_sub(Duration::from_millis(150)));
+    let status = command.status().map_err(|e| e.to_string())?;
+    let failed = || format!("the command has failed: {status}");
+    status.success().then_some(()).ok_or_else(failed)
 }
 
 /// The next full minutes from an instant on.
