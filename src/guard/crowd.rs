@@ -23,9 +23,13 @@ use crate::time::BootInstant;
 /// About half of the time that a core needs to wake a process and to execute its command.
 const WAKE_COST: Duration = Duration::from_micros(200);
 
-/// How much later all others begin than the first commands, one for each core: a process that wakes takes the core from
-/// one that is just beginning.
+/// How much later all others begin than the first commands: a process that wakes takes the core from one that is just
+/// beginning.
 const FIRST_ALONE: Duration = Duration::from_millis(2);
+
+/// A command whose instant comes so much earlier than that of all before is one of the first, too. While the store
+/// decides on thousands, it sends the replies of up to 64 claims at once, up to some milliseconds after the first of them.
+const MUCH_EARLIER: Duration = Duration::from_micros(300);
 
 /// Instants that differ by less are of the same crowd: each is computed from the reply to a claim, which takes longer
 /// while the store decides on thousands.
@@ -46,7 +50,8 @@ pub(super) struct Crowds {
     known: Mutex<Vec<Crowd>>,
 }
 
-/// The commands that wait for one instant.
+/// The commands that wait for one instant. The first to begin are one for each core, and those whose instants come much
+/// earlier.
 #[derive(Debug, Clone)]
 struct Crowd {
     /// The earliest of its commands'.
@@ -59,20 +64,19 @@ struct Crowd {
 impl Crowd {
     /// When those that got a place so far will have begun.
     fn has_begun_at(&self, cores: u32) -> BootInstant {
-        self.turn(self.served.load(Ordering::Relaxed), cores)
+        let served = self.served.load(Ordering::Relaxed);
+        if served <= cores {
+            return self.instant;
+        }
+        self.turn(served, cores)
     }
 
-    /// When a command begins before which so many got a place, on so many cores.
+    /// When a command begins that is not one of the first, before which so many got a place, on so many cores.
     fn turn(&self, before: u32, cores: u32) -> BootInstant {
         let later = (WAKE_COST / cores).saturating_mul(before);
         // A limit, because withdrawn commands are counted, too.
         let later = later.min(WAKE_COST * PLACES_OF_CORE);
-        let alone = if before < cores {
-            Duration::ZERO
-        } else {
-            FIRST_ALONE
-        };
-        self.instant.plus(later + alone)
+        self.instant.plus(FIRST_ALONE + later)
     }
 }
 
@@ -119,7 +123,7 @@ impl Crowds {
             let places = places_of_host(process_limit());
             Arc::new(Semaphore::new(places))
         });
-        let crowd = self.crowd(instant);
+        let (crowd, is_much_earlier) = self.crowd(instant);
         let begin = instant.min(crowd.instant);
         let permits = async {
             let place = Arc::clone(&crowd.places).acquire_owned().await?;
@@ -139,14 +143,16 @@ impl Crowds {
             return None;
         }
         let before = crowd.served.fetch_add(1, Ordering::Relaxed);
+        let is_first = before < self.cores || is_much_earlier;
+        let turn = (!is_first).then(|| crowd.turn(before, self.cores));
         Some(Place {
-            begins_at: instant.max(crowd.turn(before, self.cores)),
+            begins_at: turn.map_or(instant, |turn| turn.max(instant)),
             _permits: permits,
         })
     }
 
-    /// The crowd of an instant.
-    fn crowd(&self, instant: BootInstant) -> Crowd {
+    /// The crowd of an instant, and whether the instant comes much earlier than those before.
+    fn crowd(&self, instant: BootInstant) -> (Crowd, bool) {
         // No code that holds the lock can panic.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = BootInstant::now();
@@ -158,8 +164,9 @@ impl Crowds {
             one.abs_diff(other) < SAME_INSTANT && (crowd.instant > now || instant <= now)
         };
         if let Some(crowd) = known.iter_mut().find(|crowd| is_same(crowd)) {
+            let is_much_earlier = instant.plus(MUCH_EARLIER) < crowd.instant;
             crowd.instant = crowd.instant.min(instant);
-            return crowd.clone();
+            return (crowd.clone(), is_much_earlier);
         }
         let crowd = Crowd {
             instant,
@@ -167,7 +174,7 @@ impl Crowds {
             served: Arc::default(),
         };
         known.push(crowd.clone());
-        crowd
+        (crowd, false)
     }
 }
 
@@ -205,15 +212,16 @@ mod tests {
         };
         let instant = in_an_hour();
         let micros = |n| instant.plus(Duration::from_micros(n));
-        let asked = [0, 40, 10, 90_000].map(micros);
+        let asked = [400, 440, 410, 0, 50, 90_000].map(micros);
         assert_eq!(
             turns(&crowds, asked).await,
-            [0, 100, 2_200, 90_000].map(micros)
+            [400, 440, 2_600, 0, 2_400, 90_000].map(micros),
+            "two are the first, and one that comes much earlier"
         );
         let next = instant.plus(Duration::from_secs(1));
         assert_eq!(
             turns(&crowds, [next, instant, next]).await,
-            [next, micros(2_400), next.plus(Duration::from_micros(100))],
+            [next, micros(2_600), next],
             "each crowd by itself"
         );
     }
@@ -267,7 +275,7 @@ mod tests {
         let crowds = Crowds::of(1, 1);
         let instant = BootInstant::now().plus(Duration::from_millis(500));
         let first = crowds.place(instant).await.expect("a place");
-        crowds.crowd(instant).served.store(200, Ordering::Relaxed);
+        crowds.crowd(instant).0.served.store(200, Ordering::Relaxed);
         let have_begun = first.begins_at.plus(WAKE_COST * 200);
         assert!(crowds.place(instant).await.is_none());
         assert!(BootInstant::now() >= have_begun);
@@ -278,7 +286,7 @@ mod tests {
         let crowds = Crowds::of(1, 1);
         let instant = BootInstant::now().plus(Duration::from_millis(500));
         let first = crowds.place(instant).await.expect("a place");
-        crowds.crowd(instant).served.store(400, Ordering::Relaxed);
+        crowds.crowd(instant).0.served.store(400, Ordering::Relaxed);
         let have_begun = first.begins_at.plus(WAKE_COST * 400);
         tokio::time::sleep(first.begins_at.remaining()).await;
         drop(first);
