@@ -294,6 +294,20 @@ mod tests {
         assert!(BootInstant::now() >= have_begun);
     }
 
+    #[tokio::test]
+    async fn a_crowd_that_has_begun_is_not_that_of_a_command_which_begins_later() {
+        let crowds = Crowds::of(1, 2);
+        let begun = BootInstant::now().plus(Duration::from_millis(10));
+        let first = crowds.place(begun).await;
+        crowds.crowd(begun).0.served.store(400, Ordering::Relaxed);
+        tokio::time::sleep(begun.remaining()).await;
+        let later = begun.plus(SAME_INSTANT * 9 / 10);
+        let crowd = crowds.crowd(later).0;
+        // On a machine that was busy for so long, both have begun.
+        assert!(crowd.instant == later || later <= BootInstant::now());
+        drop(first);
+    }
+
     #[test]
     fn a_third_of_the_processes_is_left_to_others() {
         assert_eq!(places_of_host(Some(4_915)), 1_638);

@@ -30,13 +30,13 @@ use tokio::net::TcpStream;
 
 use crate::time::BootInstant;
 
-/// When the bytes that were read last had arrived on a connection.
+/// The arrival time of the bytes that were last read from a connection.
 #[derive(Debug, Default)]
 pub(super) struct LastArrival(AtomicU64);
 
 impl LastArrival {
-    /// Returns when the bytes that were read last had arrived. For the receiver of a reply, that is after the server
-    /// sent the end of it.
+    /// Returns when the last bytes arrived that were read. If a reply is among what was read, the server had sent all of
+    /// it by then.
     pub(super) fn get(&self) -> BootInstant {
         BootInstant::from_duration(Duration::from_nanos(self.0.load(Ordering::Acquire)))
     }
@@ -75,7 +75,7 @@ impl TimedStream {
 
     /// Keeps the time at which the bytes of a read had arrived.
     fn keep(&mut self, read: &Read) {
-        let arrived = Reading::now().map(|reading| self.clock.arrival(read, reading));
+        let arrived = ClockReading::now().map(|reading| self.clock.arrival(read, reading));
         self.last.set(arrived.unwrap_or_else(BootInstant::now));
     }
 }
@@ -162,8 +162,8 @@ impl AsyncWrite for TimedStream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         // Before the request is sent: its reply arrives later.
-        if let Some(reading) = Reading::now() {
-            this.clock.check_for_step(reading.ahead);
+        if let Some(reading) = ClockReading::now() {
+            this.clock.check_for_step(reading.offset);
         }
         Pin::new(&mut this.tcp).poll_write(cx, buf)
     }
@@ -187,12 +187,12 @@ const EXACT: i64 = 10_000;
 
 /// How far the wall clock is ahead of the boot clock, in nanoseconds: the boot clock was read before and after it.
 #[derive(Debug, Clone, Copy)]
-struct Ahead {
+struct ClockOffset {
     least: i64,
     most: i64,
 }
 
-impl Ahead {
+impl ClockOffset {
     fn is_exact(self) -> bool {
         self.most - self.least <= EXACT
     }
@@ -214,15 +214,15 @@ impl Ahead {
 
 /// One reading of both clocks.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ClockReading {
     /// The wall clock, in nanoseconds.
     wall: i64,
     /// The boot clock, read after the wall clock.
     boot: BootInstant,
-    ahead: Ahead,
+    offset: ClockOffset,
 }
 
-impl Reading {
+impl ClockReading {
     fn now() -> Option<Self> {
         let before = BootInstant::now();
         let wall = clock_gettime(ClockId::CLOCK_REALTIME).ok()?;
@@ -232,14 +232,14 @@ impl Reading {
     /// `None` for times that are centuries away.
     fn of(before: BootInstant, wall: Duration, after: BootInstant) -> Option<Self> {
         let wall = nanos(wall)?;
-        let ahead = Ahead {
+        let offset = ClockOffset {
             least: wall - nanos(after.to_duration())?,
             most: wall - nanos(before.to_duration())?,
         };
         Some(Self {
             wall,
             boot: after,
-            ahead,
+            offset,
         })
     }
 }
@@ -253,7 +253,7 @@ fn nanos(duration: Duration) -> Option<i64> {
 struct ArrivalClock {
     /// How far the wall clock is ahead of the boot clock, since it was last set. Only setting it changes that: what makes
     /// one of the two faster does so with the other, and both count suspended time (`clock_gettime(2)`).
-    ahead: Option<Ahead>,
+    offset: Option<ClockOffset>,
     /// When there was nothing to read last, since then: what is read now arrived later, and its note is of this time.
     empty: Option<BootInstant>,
     /// The shortest time for which bytes seem to have waited since then, in nanoseconds.
@@ -262,21 +262,21 @@ struct ArrivalClock {
 
 impl ArrivalClock {
     /// Forgets what is known if the wall clock was set. Returns whether it is as it was.
-    fn check_for_step(&mut self, now: Ahead) -> bool {
-        if let Some(both) = self.ahead.and_then(|known| known.and(now)) {
-            self.ahead = Some(both);
+    fn check_for_step(&mut self, now: ClockOffset) -> bool {
+        if let Some(both) = self.offset.and_then(|known| known.and(now)) {
+            self.offset = Some(both);
             return true;
         }
         *self = Self {
-            ahead: now.is_exact().then_some(now),
+            offset: now.is_exact().then_some(now),
             ..Self::default()
         };
         false
     }
 
     /// Returns when the bytes arrived that had been read by the time of the reading.
-    fn arrival(&mut self, read: &Read, reading: Reading) -> BootInstant {
-        if !self.check_for_step(reading.ahead) {
+    fn arrival(&mut self, read: &Read, reading: ClockReading) -> BootInstant {
+        if !self.check_for_step(reading.offset) {
             return reading.boot;
         }
         let empty = self.empty;
@@ -286,7 +286,7 @@ impl ArrivalClock {
         let waited = read
             .noted
             .and_then(|at| u64::try_from(reading.wall - at).ok());
-        let (Some(waited), Some(empty), true) = (waited, empty, reading.ahead.is_exact()) else {
+        let (Some(waited), Some(empty), true) = (waited, empty, reading.offset.is_exact()) else {
             return reading.boot;
         };
         let shortest = self.shortest.map_or(waited, |known| known.min(waited));
@@ -338,15 +338,15 @@ mod tests {
         }
 
         /// The clocks, for whose readings so much time is needed.
-        fn reading(&self, needed: i64) -> Reading {
+        fn reading(&self, needed: i64) -> ClockReading {
             let before = self.boot - needed;
             let wall = Duration::from_nanos((before + self.kernel + self.error).unsigned_abs());
-            Reading::of(Self::at(before), wall, Self::at(self.boot))
+            ClockReading::of(Self::at(before), wall, Self::at(self.boot))
                 .expect("a time of this century")
         }
 
         fn request(&mut self) {
-            self.clock.check_for_step(self.reading(40).ahead);
+            self.clock.check_for_step(self.reading(40).offset);
         }
 
         fn noted(&self) -> i64 {
